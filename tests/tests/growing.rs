@@ -1,7 +1,11 @@
 //! A sampled buffer that grows in place, step by step: its record is not written with each step, and is right when it
 //! is read.
 
+use std::fs;
+use std::path::PathBuf;
+
 use poolscope_e2e::compiler::compile_with_headers;
+use poolscope_e2e::pprof::Raw;
 use poolscope_e2e::{Pool, Running};
 use poolscope_wire::LiveRecord;
 
@@ -62,4 +66,55 @@ fn a_sampled_block_that_grows_by_small_steps_is_recorded_now_and_then_and_right_
     running.wait_until("its record has gone", |running| (in_use(running) == others).then_some(()));
     running.send("\n");
     running.finish().silent_success();
+}
+
+/// The program whose buffers grow.
+fn grown(pool: &Pool) -> PathBuf {
+    compile_with_headers(pool.files(), "tests/csrc/grown.c", "grown", &["-O1", "-g", "-fno-builtin"])
+}
+
+/// What a profile of the process says that `main` and what it called have.
+fn in_profile(pool: &Pool, pid: u32, figure: &str) -> f64 {
+    let profile = pool.files().join("grown.pb.gz");
+    pool.poolscope().args(["dump", &pid.to_string(), "-o"]).arg(&profile).run().success();
+    Raw::read(pool.files(), &profile).total_under("main", figure) as f64
+}
+
+/// The buffer that eats a program's memory: small when it was drawn, and large when somebody asks.
+#[test]
+fn a_buffer_that_grows_from_little_has_its_size_in_the_profile_of_the_killed_process() {
+    let pool = Pool::new();
+    let program = grown(&pool);
+    let truth = pool.files().join("truth");
+    // What is sampled, and when, is different each time.
+    for _ in 0..4 {
+        let _ = fs::remove_file(&truth);
+        let mut running = pool.program(&program).arg("one").arg(&truth).env("POOLSCOPE_KEEP", "1").start();
+        let has = || fs::read(&truth).ok()?.try_into().ok().map(u64::from_ne_bytes);
+        running.wait_until("so much that it was sampled", |_| has().filter(|&bytes| bytes > 100_000_000));
+        running.signal(libc::SIGKILL);
+        let pid = running.pid();
+        running.finish();
+        let bytes = has().expect("it has said") as f64;
+        let said = in_profile(&pool, pid, "inuse_space/bytes");
+        assert!((0.98 * bytes..=1.001 * bytes).contains(&said), "{said} of {bytes}");
+    }
+}
+
+/// One in four to one in nine of them is sampled, and for how many it stands changes while it grows.
+#[test]
+fn many_buffers_that_grow_in_place_have_their_bytes_and_number_in_the_profile() {
+    let pool = Pool::new();
+    const COUNT: u32 = 5000;
+    let mut running =
+        pool.program(grown(&pool)).args(["many", &COUNT.to_string()]).env("POOLSCOPE_PERIOD", "2M").start();
+    let bytes = told(&mut running, "grown") as f64;
+    // Each is sampled by 1 - exp(-size / period) at least: the standard error is below 3 %.
+    for (figure, truth) in [("inuse_space/bytes", bytes), ("inuse_objects/count", f64::from(COUNT))] {
+        let said = in_profile(&pool, running.pid(), figure);
+        println!("{figure}: {said} of {truth}");
+        assert!((said / truth - 1.0).abs() < 0.13, "{figure}: {said} of {truth}");
+    }
+    running.send("\n");
+    running.finish();
 }

@@ -139,7 +139,8 @@ fn try_allocate(
     zones::mark(&record);
     let p = record.address as *mut u8;
     if due {
-        record.slot = sampler::sample_large(slow, heap, p, size, size.max(16), caller);
+        let exposure = heap.sampling.large_budget.exposure(size.max(16));
+        record.slot = sampler::sample_large(slow, heap, p, size, exposure, caller);
     }
     if !note(slow, &mut record, stack) {
         forget_sample(slow, &record);

@@ -15,6 +15,7 @@ use crate::layout::free_list::FreeList;
 use crate::layout::lean;
 use crate::layout::size_class::{ClassInfo, SizeClass};
 
+mod large;
 mod order;
 mod seen;
 
@@ -81,7 +82,8 @@ pub struct Slab {
     pub owner: AtomicUsize,
     /// Blocks that the owner freed, linked.
     pub local_free: Cell<BlockPtr>,
-    /// Frees until the owner has to look: it falls by one with each, and at 0 the slow path runs.
+    /// Frees until the owner has to look: it falls by one with each, and at 0 the slow path runs. Large block: see
+    /// [`Slab::exposure`].
     pub countdown: Cell<u32>,
     /// What `countdown` was when `live` was last brought up to date.
     armed: Cell<u16>,
@@ -112,9 +114,10 @@ pub struct Slab {
     /// Blocks that are cut from it: the first ones, or, where it has holes, those outside of them. Large block: see
     /// [`Slab::moved`].
     pub carved: Cell<u16>,
-    /// Blocks handed out (to a thread's list or to the program) when last brought up to date.
+    /// Blocks handed out (to a thread's list or to the program) when last brought up to date. Large block: see
+    /// [`Slab::expose`].
     pub live: Cell<u16>,
-    /// Slab: blocks, the first ones, that had memory behind them when it began.
+    /// Slab: blocks, the first ones, that had memory behind them when it began. Large block: see [`Slab::expose`].
     ready: Cell<u16>,
     /// The slab or span before it in a list.
     pub prev: Cell<Option<&'static Slab>>,
@@ -502,39 +505,6 @@ impl Slab {
     /// Notes how many free blocks are in the counters.
     pub fn set_counted(&self, blocks: u32) {
         self.counted_frees.set(blocks as u16);
-    }
-
-    /// A large block's slot in the live table, or [`NO_SLOT`].
-    pub fn live_slot(&self) -> u32 {
-        u32::from(self.counted_frees.get()) | u32::from(self.holes.get()) << 16
-    }
-
-    /// Notes a large block's slot in the live table.
-    pub fn set_live_slot(&self, slot: u32) {
-        self.counted_frees.set(slot as u16);
-        self.holes.set((slot >> 16) as u16);
-    }
-
-    /// The mappings that a large block's memory was moved here in, as [`crate::pages::remap`] counts them;
-    /// 0 if it was not moved.
-    pub fn moved(&self) -> &Cell<u16> {
-        &self.carved
-    }
-
-    /// Whether a large block's record follows its size later ([`crate::sampler`]).
-    #[inline]
-    pub fn is_followed(&self) -> bool {
-        self.remote.get() != 0
-    }
-
-    /// Notes whether it does.
-    pub fn set_followed(&self, is_followed: bool) {
-        self.remote.set(is_followed.into());
-    }
-
-    /// Ends a large block's span, whose other pages never had an owner.
-    pub fn end_large(&self) {
-        self.owner.store(owner::NONE, Ordering::Relaxed);
     }
 
     /// The descriptor of the `n`th page of the span.

@@ -7,10 +7,13 @@
 //! was but for that. So is each step where nobody takes a census, where everything is recorded, and where a label or a
 //! scope counts what it has.
 
+use poolscope_wire::OBJECT_ONE;
+
 use super::stack_table::count_resize;
 use super::{HOST, SAMPLER, Sampler, bytes, slot};
 use crate::census;
 use crate::layout::slab::{NO_SLOT, Slab};
+use crate::sampling::budget::weight;
 use crate::segment::ownership::own_segment;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
@@ -57,7 +60,7 @@ pub fn resize_block(slow: SlowPath, slab: &'static Slab, p: *mut u8, size: usize
     let mut sampler = SAMPLER.lock(slow);
     let slot = slot(slab, p).get();
     sampler.catch_up();
-    sampler.resize(slot, size);
+    sampler.resize(slot, size, None);
 }
 
 /// Notes that a sampled large block has another size in place, which was `before`.
@@ -83,10 +86,10 @@ fn resize_now(slow: SlowPath, heap: &'static Heap, span: &'static Slab, before: 
     let mut sampler = SAMPLER.lock(slow);
     if span.is_followed() {
         // What it was at its largest.
-        sampler.resize(slot, before);
+        sampler.resize(slot, before, Some(span));
     }
     sampler.catch_up();
-    sampler.resize(slot, size);
+    sampler.resize(slot, size, Some(span));
     let may_follow = size > before && !span.is_followed() && !heap.records_all() && census::is_watching();
     if may_follow && sampler.may_lag(slot) {
         sampler.growing.follow(slot, span);
@@ -122,25 +125,31 @@ impl Sampler {
         for at in 0..MOST {
             if let Some((slot, span)) = self.growing.blocks[at] {
                 // SAFETY: a word of a descriptor, which is never unmapped. The block's thread may be changing it.
-                self.resize(slot, unsafe { span.aux.as_ptr().read_volatile() });
+                let size = unsafe { span.aux.as_ptr().read_volatile() };
+                self.resize(slot, size, Some(span));
             }
         }
     }
 
+    /// Brings the record in `slot` up to date with its block, which has `size` bytes in place, and is `span` if it is a
+    /// large one.
     #[cold]
-    pub(super) fn resize(&mut self, slot: u32, size: usize) {
+    fn resize(&mut self, slot: u32, size: usize, span: Option<&'static Slab>) {
         let Some(segment) = self.own_segment() else { return };
-        if self.live.get(slot).is_none_or(|record| record.size == size as u64) {
+        let Some(&before) = self.live.get(slot) else { return };
+        let weight = match span {
+            Some(span) if before.weight > OBJECT_ONE => weight(span.exposure().into()).min(before.weight),
+            _ => before.weight,
+        };
+        if (before.size, before.weight) == (size as u64, weight) {
             return;
         }
-        if let Some(before) = self.live.resize(&segment, slot, size as u64) {
-            let after = size as u64;
-            self.peaks.grew(HOST, bytes(after.saturating_sub(before.size), before.weight));
-            let less = bytes(before.size.saturating_sub(after), before.weight);
-            self.peaks.shrinks(&segment, self.stacks.len(), HOST, less);
-            count_resize(&segment, before.stack, before.size, after, before.weight);
-            self.labels.changed(before.stack, bytes(before.size, before.weight), bytes(after, before.weight));
-            self.scopes.resized(before.scope, before.size, after);
-        }
+        self.live.resize(&segment, slot, size as u64, weight);
+        let (was, is) = (bytes(before.size, before.weight), bytes(size as u64, weight));
+        self.peaks.grew(HOST, is.saturating_sub(was));
+        self.peaks.shrinks(&segment, self.stacks.len(), HOST, was.saturating_sub(is));
+        count_resize(&segment, &before, size as u64, weight);
+        self.labels.changed(before.stack, was, is);
+        self.scopes.resized(before.scope, before.size, size as u64);
     }
 }

@@ -117,14 +117,14 @@ impl LiveTable {
         Some(record)
     }
 
-    /// Changes the size of a record; the record as it was.
-    pub fn resize(&mut self, segment: &Segment, slot: u32, size: u64) -> Option<LiveRecord> {
-        let before = *self.get(slot)?;
-        // SAFETY: `get` found the slot.
-        let place = unsafe { &mut *self.slots.place::<LiveRecord>(slot) };
-        place.size = size;
-        publish(segment, slot, *place);
-        Some(before)
+    /// Changes the size of a record, and what it stands for.
+    pub fn resize(&mut self, segment: &Segment, slot: u32, size: u64, weight: u64) {
+        if self.get(slot).is_some() {
+            // SAFETY: `get` found the slot.
+            let place = unsafe { &mut *self.slots.place::<LiveRecord>(slot) };
+            (place.size, place.weight) = (size, weight);
+            publish(segment, slot, *place);
+        }
     }
 
     /// Changes a record by `f`, which says whether there is anything new to publish.

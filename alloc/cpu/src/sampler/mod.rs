@@ -37,7 +37,7 @@ use crate::layout::misuse;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::Slab;
 use crate::pages::keeper;
-use crate::sampling::budget::Budget;
+use crate::sampling::budget::{self, Budget};
 use crate::segment::counters::{self, ClassCounter, TierCounter};
 use crate::segment::modules;
 use crate::segment::ownership::{self, mark_own, own_segment};
@@ -188,13 +188,14 @@ struct Due {
     device: u32,
 }
 
-/// What is to be recorded of a sampled block of `bytes` bytes, of which `size` were asked for. The budget begins anew.
-fn take_due(heap: &Heap, budget: &Budget, size: usize, bytes: usize) -> Due {
+/// What is to be recorded of a sampled block of `size` bytes, with the weight by its budget, which begins anew.
+#[inline(always)]
+fn take_due(heap: &Heap, budget: &Budget, size: usize, weight: impl FnOnce(&Budget) -> u64) -> Due {
     let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
     if heap.records_all() {
         return Due { size, weight: OBJECT_ONE, time_ns, kind: kind::HOST, device: 0 };
     }
-    let weight = budget.weight(bytes);
+    let weight = weight(budget);
     heap.sampling.governor.sampled(budget, time_ns);
     heap.note_stocked();
     heap.begin_budget(budget);
@@ -225,7 +226,7 @@ pub fn sample_block(
     size: usize,
     caller: &Caller,
 ) -> Option<*mut u8> {
-    let due = take_due(heap, heap.budget(class), size, class.block());
+    let due = take_due(heap, heap.budget(class), size, |budget| budget.weight(class.block()));
     let stack = capture_stack(slow, heap, caller);
     let mut sampler = SAMPLER.lock(slow);
     let Some((slab, block)) = sampler.slabs.alloc(slow, class, &heap.medium.zero) else {
@@ -247,17 +248,18 @@ pub fn sample_block(
     Some(p)
 }
 
-/// Records a large block of `size` bytes at `p`, of the program's call at `caller`; its slot in the live table.
+/// Records a large block of `size` bytes at `p`, in which `exposure` samples were to be expected, of the program's call
+/// at `caller`; its slot in the live table.
 #[cold]
 pub fn sample_large(
     slow: SlowPath,
     heap: &'static Heap,
     p: *mut u8,
     size: usize,
-    block: usize,
+    exposure: f64,
     caller: &Caller,
 ) -> u32 {
-    let due = take_due(heap, &heap.sampling.large_budget, size, block);
+    let due = take_due(heap, &heap.sampling.large_budget, size, |_| budget::weight(exposure));
     let stack = capture_stack(slow, heap, caller);
     let mut sampler = SAMPLER.lock(slow);
     let slot = sampler.record(heap, &stack, p as u64, &due);

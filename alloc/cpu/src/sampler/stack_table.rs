@@ -1,6 +1,6 @@
 //! Distinct call stacks and their totals, in the segment.
 
-use poolscope_wire::{OBJECT_ONE, Region, StackRecord, kind, stack_flags};
+use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, StackRecord, kind, stack_flags};
 
 use crate::kernel::os;
 use crate::segment::Segment;
@@ -215,12 +215,15 @@ pub fn count_free(segment: &Segment, stack: u32, size: u64, weight: u64) {
     record.free_bytes += bytes(size, weight);
 }
 
-/// Counts that a block grew or shrank in place.
-pub fn count_resize(segment: &Segment, stack: u32, before: u64, after: u64, weight: u64) {
+/// Counts that a block of `before` has another size in place, and another weight if it grew.
+pub fn count_resize(segment: &Segment, before: &LiveRecord, size: u64, weight: u64) {
     // SAFETY: as above.
-    let record = unsafe { &mut *segment.record::<StackRecord>(Region::Stacks, stack) };
-    record.alloc_bytes += bytes(after.saturating_sub(before), weight);
-    record.free_bytes += bytes(before.saturating_sub(after), weight);
+    let record = unsafe { &mut *segment.record::<StackRecord>(Region::Stacks, before.stack) };
+    let (was, is) = (bytes(before.size, before.weight), bytes(size, weight));
+    record.alloc_bytes += is.saturating_sub(was);
+    record.free_bytes += was.saturating_sub(is);
+    // It never stood for so many blocks as its weight said: the larger it is, the more likely was its sample.
+    record.alloc_objects -= before.weight - weight;
 }
 
 /// Bytes that a sample of `size` bytes and `weight` stands for.

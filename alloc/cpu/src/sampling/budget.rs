@@ -6,6 +6,10 @@
 //! bytes is sampled when at least one point falls into it, with probability `p = 1 - exp(-b / period)`, and stands
 //! for `1 / p` blocks (the weights of Google's tcmalloc, docs/sampling.md).
 //!
+//! A large block that grows in place gets new bytes, which come before the budget as those of a new block do: one that
+//! was not sampled may be now, and one that is stands for fewer. With `x` samples to be expected in all bytes that it
+//! ever got, `p` is `1 - exp(-x)`.
+//!
 //! The budgets of medium classes come in parts: a thread that only takes up the blocks that it has freed has nothing
 //! else that would lead it into the slow path, where it looks for what others ask of it. A part that ends is no sample;
 //! where it ends the next one is drawn, which again is what the exponential without memory allows.
@@ -105,7 +109,15 @@ impl Budget {
 
     /// Objects that the sampled block of `bytes` bytes stands for, in units of 1/65536.
     pub fn weight(&self, bytes: usize) -> u64 {
-        weight(bytes, self.period.get())
+        weight(self.exposure(bytes))
+    }
+
+    /// Samples to be expected in `bytes` bytes that are counted off now.
+    pub fn exposure(&self, bytes: usize) -> f64 {
+        match self.period.get() {
+            ..=1 => f64::INFINITY,
+            period => float(bytes as u64) / float(period),
+        }
     }
 }
 
@@ -190,12 +202,9 @@ fn draw(state: &mut u64, period: u64) -> i64 {
     (-ln(uniform) * float(period)) as i64 + 1
 }
 
-/// Objects that a sampled block of `bytes` bytes stands for, in units of 1/65536.
-fn weight(bytes: usize, period: u64) -> u64 {
-    if period <= 1 {
-        return OBJECT_ONE;
-    }
-    (OBJECT_ONE as f64 * reciprocal_of_chance(float(bytes as u64) / float(period)) + 0.5) as i64 as u64
+/// Objects that a sampled block stands for in which `exposure` samples were to be expected, in units of 1/65536.
+pub fn weight(exposure: f64) -> u64 {
+    (OBJECT_ONE as f64 * reciprocal_of_chance(exposure) + 0.5) as i64 as u64
 }
 
 #[cfg(test)]
@@ -296,6 +305,12 @@ mod tests {
 
     #[test]
     fn a_weight_is_one_over_the_probability() {
+        let random = Cell::new(1);
+        let weight = |bytes, period| {
+            let budget = Budget::default();
+            budget.draw(&random, period);
+            budget.weight(bytes)
+        };
         assert_eq!(weight(64, 1), OBJECT_ONE);
         let small = weight(64, 512 * 1024) as f64 / OBJECT_ONE as f64;
         assert!((small - 8192.5).abs() < 0.1, "{small}");

@@ -39,11 +39,23 @@ pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option
 
 /// Samples a new block, if that is due. The block, and whether it reads as zero.
 fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
-    if heap.large_is_due(span.bytes()) {
-        span.set_live_slot(sampler::sample_large(slow, heap, span.address(), size, span.bytes(), caller));
+    let due = heap.large_is_due(span.bytes());
+    expose(heap, span);
+    if due {
+        sample(slow, heap, span, size, caller);
     }
     publish_tiers();
     (span.address(), span.is_zero())
+}
+
+/// Notes that the budget has seen the block's new bytes.
+fn expose(heap: &Heap, span: &'static Slab) {
+    span.expose(heap.sampling.large_budget.exposure(span.unexposed()));
+}
+
+fn sample(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) {
+    let slot = sampler::sample_large(slow, heap, span.address(), size, span.exposure().into(), caller);
+    span.set_live_slot(slot);
 }
 
 /// Frees the large block at `p`.
@@ -67,11 +79,21 @@ fn forget(slow: SlowPath, span: &'static Slab) {
 /// Changes a large block's size in place. False if there is no room behind it.
 pub fn resize_in_place(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> bool {
     let before = span.aux.get();
-    let done = large::resize_in_place(slow, span, size);
-    if done {
-        resized(slow, heap, span, before);
+    if !large::resize_in_place(slow, span, size) {
+        return false;
     }
-    done
+    // In a scope of the leak checker, all that is allocated is recorded; what only grows there was allocated elsewhere.
+    let more = span.unexposed();
+    if more > 0 && heap.sampling.scope.get() == 0 {
+        let due = span.live_slot() == NO_SLOT && heap.large_is_due(more);
+        expose(heap, span);
+        if due {
+            sample(slow, heap, span, size, &Caller::here());
+            return true;
+        }
+    }
+    resized(slow, heap, span, before);
+    true
 }
 
 /// Moves a large block's memory to a new, larger block without copying it. The new block; `None` if the kernel can't,

@@ -1,11 +1,8 @@
 //! Large blocks: over 256 KiB, or aligned to more than a page of the arena. Each has a span of its own.
 
-use core::sync::atomic::Ordering;
-
 use crate::layout::arena::ARENA_PAGE;
 use crate::layout::lean;
-use crate::layout::size_class::SizeClass;
-use crate::layout::slab::{NO_SLOT, Slab, owner};
+use crate::layout::slab::Slab;
 use crate::pages::keeper;
 use crate::pages::page_heap;
 use crate::pages::remap::{self, Moved};
@@ -52,12 +49,7 @@ pub fn usable(span: &Slab) -> usize {
 
 /// Makes a span one block, which is not sampled.
 fn begin(span: &'static Slab, size: usize) {
-    span.class.set(SizeClass(0));
-    span.aux.set(size);
-    span.set_live_slot(NO_SLOT);
-    span.moved().set(0);
-    span.set_followed(false);
-    span.owner.store(owner::LARGE, Ordering::Release);
+    span.begin_large(size);
     counters::add(TierCounter::LargeBytes, span.bytes() as u64);
     counters::add(TierCounter::LargeObjects, 1);
     counters::add(TierCounter::LargeAllocs, 1);
