@@ -3,11 +3,13 @@
 //!
 //! What is kept there before the scope is known from its beginning: the words of statics and thread-locals that point
 //! into the pool then. One that comes to point to a block of the scope later was filled first in it. What such a block
-//! points to is kept as well, if it is of the scope. A static that held something before and has grown is none.
+//! points to is kept as well, if it is of the scope. A static that held something before and has grown is none. Nor is an
+//! address that stood in it before and has moved: unused places of a structure go along with the others, and have what
+//! lay on the stack when it was filled (the standard library's cache of what it reads for backtraces).
 //!
 //! Memory is read through the kernel: what is unmapped meanwhile is skipped.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::fs::File;
 use std::ops::Range;
@@ -23,9 +25,29 @@ const PIECE: usize = 64 << 10;
 /// Static thread-local storage lies this near to its thread's control block.
 const NEAR: usize = 1 << 20;
 
-/// Words of statics and thread-locals that pointed into the pool, by their addresses.
+/// So far an address moves at most within a static, in bytes.
+const MOVES: usize = 4096;
+
+/// Words of statics and thread-locals that pointed into the pool.
 #[derive(Debug, Default)]
-pub(crate) struct Held(HashSet<usize>);
+pub(crate) struct Held {
+    places: HashSet<usize>,
+    /// Where each word was.
+    places_of: HashMap<usize, Vec<usize>>,
+}
+
+impl Held {
+    fn add(&mut self, at: usize, word: usize) {
+        self.places.insert(at);
+        self.places_of.entry(word).or_default().push(at);
+    }
+
+    /// Whether the word at a place may be what the static held before.
+    fn had(&self, at: usize, word: usize) -> bool {
+        let moved = |places: &Vec<usize>| places.iter().any(|before| before.abs_diff(at) < MOVES);
+        self.places.contains(&at) || self.places_of.get(&word).is_some_and(moved)
+    }
+}
 
 /// A block of a scope.
 #[derive(Clone, Copy, Debug)]
@@ -36,17 +58,17 @@ pub(crate) struct Block {
 
 /// The words that hold something now.
 pub(crate) fn held() -> Held {
-    let mut held = HashSet::new();
-    let Some(memory) = Memory::open() else { return Held(held) };
+    let mut held = Held::default();
+    let Some(memory) = Memory::open() else { return held };
     let Ranges { statics, thread_locals } = ranges();
     for range in statics.into_iter().chain(thread_locals) {
         memory.words(range, |at, word| {
             if scope::is_of_pool(word) {
-                held.insert(at);
+                held.add(at, word);
             }
         });
     }
-    Held(held)
+    held
 }
 
 /// For each block, in their order, whether a static or a thread-local that held nothing before keeps it.
@@ -74,7 +96,7 @@ pub(crate) fn retained(blocks: &[Block], before: &Held) -> Vec<bool> {
         });
         for range in statics.into_iter().chain(thread_locals.iter().cloned()).chain(of_threads) {
             memory.words(range, |at, word| {
-                if let Some(block) = block_at(word).filter(|_| !before.0.contains(&at))
+                if let Some(block) = block_at(word).filter(|_| !before.had(at, word))
                     && !std::mem::replace(&mut kept[block], true)
                 {
                     next.push(block);
