@@ -154,6 +154,9 @@ int poolscope_gpu_reset_stats(int device);
  * "wait_for_streams", 0 or 1; 1. 1 lets a request take memory that another stream has freed, behind an event, before
  *     memory is created. With 0 it takes what that stream is known to be done with, and no stream waits for another
  *     one.
+ * "wait_share", a number from 0 to 1; 0.01. The part of its time for which a stream at work may be held up by what
+ *     others have freed, before memory is created instead. With 0 it takes only what is over before its own work is;
+ *     with 1 it waits as long as it takes, and a pool whose streams are far behind holds up to a fifth less.
  * "piece_divisor", a number from 0 to 1099511627776; 96. The length of the pieces in which memory is created: half of
  *     what is new, where several streams use the pool an eighth; at most what is held divided by this, or 48 MiB (8
  *     MiB) where that is more; at least the lesser of these two. 0: 2 MiB. With a small divisor cold starts are quick,

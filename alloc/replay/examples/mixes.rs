@@ -7,52 +7,16 @@
 //!
 //! With `--work`, each allocation gives its stream work of so long, and the host needs as much time for each operation,
 //! divided by the streams: they are at work when others ask for what they have freed.
+//! The last columns are what the program needs where no stream waits for another one's memory, if that could be cut at
+//! will (those that did wait got later to what they freed), and for how much of all streams' time they only waited.
 //!
 //! Without a trace: the mixes that the tests have.
 
 use std::sync::Arc;
 
-use poolscope_gpu::{Config, Device, Kernel, Simulated, Stream};
+use poolscope_gpu::{Config, Device, Simulated};
 use poolscope_replay::policies::build;
-use poolscope_replay::{Latencies, Playback, Policy, PolicyError, PolicyStats, Trace, synthetic};
-
-/// A policy of a program whose streams have work.
-struct AtWork {
-    policy: Box<dyn Policy>,
-    device: Arc<Simulated>,
-    /// Nanoseconds for each allocation, and of the host for each operation.
-    work: u64,
-    host: u64,
-}
-
-impl Policy for AtWork {
-    fn name(&self) -> &'static str {
-        self.policy.name()
-    }
-
-    fn allocate(&self, size: u64, stream: Stream) -> Result<u64, PolicyError> {
-        let address = self.policy.allocate(size, stream)?;
-        if self.work > 0 {
-            self.device.launch(stream, Kernel { duration: self.work, accesses: Vec::new() });
-            self.device.advance(self.host);
-        }
-        Ok(address)
-    }
-
-    fn free(&self, address: u64, stream: Stream) -> Result<(), PolicyError> {
-        self.policy.free(address, stream)?;
-        self.device.advance(self.host);
-        Ok(())
-    }
-
-    fn stats(&self) -> PolicyStats {
-        self.policy.stats()
-    }
-
-    fn release(&self) -> Result<(), PolicyError> {
-        self.policy.release()
-    }
-}
+use poolscope_replay::{AtWork, Latencies, Playback, Trace, synthetic};
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -73,8 +37,19 @@ fn main() {
         arguments.extend(synthetic::MIXES.map(|mix| mix.name()));
     }
     println!(
-        "{:>20} {:>8} {:>8} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7} {:>8}",
-        "trace", "live MiB", "held MiB", "cold%", "all%", "MiB +", "cold ns", "2nd ns", "warm ns", "longest us"
+        "{:>20} {:>8} {:>8} {:>6} {:>6} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}",
+        "trace",
+        "live MiB",
+        "held MiB",
+        "cold%",
+        "all%",
+        "MiB +",
+        "cold ns",
+        "2nd ns",
+        "warm ns",
+        "longest us",
+        "flow MiB",
+        "waits %"
     );
     for name in arguments {
         let trace = match synthetic::make(&name, 17) {
@@ -84,8 +59,7 @@ fn main() {
         let trace = trace.unwrap_or_else(|error| panic!("{name}: {error}"));
         let device = Arc::new(Simulated::new(140 << 30));
         let pool = build(&policy, device.clone(), &config).expect("a policy").expect("the device is there");
-        let host = work / trace.streams().max(1) as u64;
-        let pool = AtWork { policy: pool, device: device.clone(), work, host };
+        let pool = AtWork::new(pool, device.clone(), work, trace.streams() as u32);
         let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
         let mut playback = Playback::new(&trace, streams);
         let mut latencies = Latencies::default();
@@ -101,7 +75,7 @@ fn main() {
         let warm = &times[passes / 2..];
         let short = name.rsplit('/').next().unwrap_or(&name).trim_end_matches(".trace.gz");
         println!(
-            "{short:>20} {:>8.1} {:>8} {:>6.2} {:>6.2} {:>7.1} {:>7.0} {:>7.0} {:>7.0} {:>8}",
+            "{short:>20} {:>8.1} {:>8} {:>6.2} {:>6.2} {:>7.1} {:>7.0} {:>7.0} {:>7.0} {:>8} {:>8} {:>8.2}",
             trace.peak() as f64 / (1 << 20) as f64,
             last >> 20,
             over(held[0]),
@@ -110,7 +84,9 @@ fn main() {
             times[0],
             times[1],
             warm.iter().sum::<f64>() / warm.len() as f64,
-            latencies.part(1.0) / 1000
+            latencies.part(1.0) / 1000,
+            pool.flow() >> 20,
+            100.0 * device.waited() as f64 / (device.now() * trace.streams().max(1) as u64) as f64,
         );
     }
 }

@@ -78,7 +78,7 @@ impl<D: Device> Large<D> {
             }
             return match self.fit(request) {
                 Some(address) => Ok(address),
-                None => self.grow(request),
+                None => self.grow_or_wait(request),
             };
         };
         let size = granules as u64 * GRANULE;

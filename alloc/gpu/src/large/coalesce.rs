@@ -27,6 +27,7 @@ impl<D: Device> Large<D> {
     /// Forgets what is over, and merges what waited for different streams.
     pub fn coalesce(&mut self) {
         self.flush_hot();
+        self.tiles.keeps_apart = false;
         self.upkeep.sweeping = Sweeping(Some(Sweep::Settle(0)));
         while self.is_coalescing() {
             self.coalesce_some(usize::MAX);
@@ -54,6 +55,8 @@ impl<D: Device> Large<D> {
                     (from..to).for_each(|id| self.settle(id));
                     Some(if to < self.tiles.places() { Sweep::Settle(to) } else { Sweep::Merge })
                 }
+                // What waits for nothing would wait for others.
+                Sweep::Merge if self.tiles.keeps_apart => Some(Sweep::Dissolve(0, false)),
                 Sweep::Merge => match self.tiles.merge_next(&mut left) {
                     Some(merged) => {
                         self.upkeep.idle_after.merged(merged);
@@ -77,7 +80,10 @@ impl<D: Device> Large<D> {
     /// Forgets what a free tile of the common pool waited for and is over.
     fn settle(&mut self, id: TileId) {
         let (tile, lanes) = (self.tiles.get(id), &self.lanes);
-        if tile.kind == Kind::Free && tile.pool == 0 && tile.pending.points().any(|point| lanes.is_done(point)) {
+        let is_free = tile.kind == Kind::Free && tile.pool == 0 && !tile.pending.is_empty();
+        if is_free && self.tiles.keeps_apart && tile.pending.points().all(|point| lanes.is_done(point)) {
+            self.tiles.set_anyones(id);
+        } else if is_free && tile.pending.points().any(|point| lanes.is_done(point)) {
             self.tiles.settle(id, |point| lanes.is_done(point));
         }
     }

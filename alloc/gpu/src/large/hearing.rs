@@ -41,6 +41,7 @@ impl<D: Device> Large<D> {
     /// remembered once the request has paid.
     #[inline]
     pub(super) fn hear_others(&mut self, lane: LaneId, size: u64) -> Hearing {
+        self.tiles.keeps_apart = self.are_others_at_work();
         let pays = if size > GRANULE { PRICE } else { 1 };
         let hearing = Hearing { saved: (self.hearing.saved + pays).min(SAVED * PRICE), ..self.hearing };
         if self.lanes.are_others_restless(lane) { self.hear_restless(lane, hearing) } else { hearing }
@@ -52,15 +53,23 @@ impl<D: Device> Large<D> {
         if left > 0 || saved < PRICE || self.lanes.is_any_capturing() {
             return Hearing { left: left.saturating_sub(1), ..hearing };
         }
-        let (asked, further) = self.lanes.ask_others(lane, saved / PRICE);
-        let patience = if further.is_empty() { (patience * 2).clamp(1, SELDOM) } else { 0 };
+        let (asked, is_further) = self.ask_others(lane, saved / PRICE);
+        let patience = if is_further { 0 } else { (patience * 2).clamp(1, SELDOM) };
+        Hearing { saved: saved - asked * PRICE, left: patience, patience }
+    }
+
+    /// Asks so many of the other streams how far they are, and makes everyone's what is over. Returns how many were asked,
+    /// and whether one was further than was known.
+    pub(super) fn ask_others(&mut self, lane: LaneId, most: usize) -> (usize, bool) {
+        let (asked, further) = self.lanes.ask_others(lane, most);
         for lane in &further {
             self.settle_all_of(Owner::lane(0, *lane));
         }
         if !further.is_empty() {
             self.settle_all_of(Owner::several(0));
         }
-        Hearing { saved: saved - asked * PRICE, left: patience, patience }
+        self.tiles.keeps_apart = self.are_others_at_work();
+        (asked, !further.is_empty())
     }
 
     /// Makes an owner's free memory everyone's whose work is over.

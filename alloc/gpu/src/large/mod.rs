@@ -10,6 +10,7 @@
 //! Free neighbours are merged at once if they wait for the same stream, and otherwise when a request does not fit. What
 //! comes of it waits for all streams of its parts, however it is split again.
 
+mod at_work;
 mod blocks;
 mod chunks;
 mod coalesce;
@@ -136,6 +137,8 @@ pub struct Large<D: Device> {
     hearing: Hearing,
     /// Whether a stream is made to wait for another one's memory.
     waits: bool,
+    /// Whether the device has no more memory for a request.
+    is_short: bool,
     /// Which part of what is held a new piece has at most, as a divisor.
     piece_divisor: u64,
     /// What is counted with the pool's lock held, by the names that it is shown by. The pool counts here, too; what can
@@ -166,6 +169,7 @@ impl<D: Device> Large<D> {
             upkeep: Upkeep::new(now),
             hearing: Hearing::default(),
             waits: true,
+            is_short: false,
             piece_divisor: 0,
             counted: Stats::default(),
         })
@@ -251,11 +255,6 @@ impl<D: Device> Large<D> {
     /// Sets the bytes that the pool may have from the device; 0: as many as there are.
     pub fn set_limit(&mut self, bytes: u64) {
         self.holdings.limit = if bytes == 0 { u64::MAX } else { bytes };
-    }
-
-    /// Whether a request may take memory behind another stream's work.
-    pub fn set_waits(&mut self, waits: bool) {
-        self.waits = waits;
     }
 
     /// Sets which part of what is held the largest new piece has at most, as a divisor; 0: one granule.
@@ -391,6 +390,12 @@ impl<D: Device> Large<D> {
     /// The best fit when the request's stream may have none at once.
     #[cold]
     fn fit_after_others(&mut self, request: &Request) -> Option<TileId> {
+        if self.are_others_at_work() && request.pool == 0 && !self.lanes.is_any_capturing() {
+            let fit = self.fit_at_work(request);
+            if fit.is_some() || self.grows_rather() {
+                return fit;
+            }
+        }
         if let Some(id) = self.fit_of_others(request) {
             return Some(id);
         }
@@ -460,6 +465,7 @@ impl<D: Device> Large<D> {
     fn is_usable(&self, id: TileId, request: &Request) -> bool {
         let mut points = self.tiles.get(id).pending.points();
         match self.can_wait(request) {
+            true if self.waits && self.grows_rather() => self.may_hold_up(id, request.lane),
             true if self.waits => points.all(|point| self.lanes.can_order(request.lane, point)),
             true => points.all(|point| self.lanes.is_ordered(request.lane, point)),
             false => points.all(|point| self.lanes.is_done(point)),

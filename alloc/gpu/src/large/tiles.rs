@@ -3,6 +3,8 @@
 //! Splitting and merging are constant-time on the neighbours; to keep the [index](super::tile_index) that free tiles
 //! and unmapped ones are found by costs the logarithm of its size.
 
+mod runs;
+
 pub use super::free_index::TileId;
 use super::owner::{Owner, PoolId};
 use super::tile_index::TileIndex;
@@ -57,7 +59,17 @@ impl Tile {
     fn owner(&self) -> Owner {
         Owner::of(self.pool, &self.pending)
     }
+
+    /// Whether it or its neighbour is so long that both should not wait for what is freed later.
+    #[inline(never)]
+    fn is_long_beside(&self, other: &Tile) -> bool {
+        self.size.max(other.size) >= LONG && self.pending != other.pending
+    }
 }
+
+/// Bytes of a tile from which it stays apart from what was freed later, while streams are at work. With 8 MiB there would
+/// be more holes; without, half of a pool waits for what little was freed last.
+const LONG: u64 = 64 << 20;
 
 /// All tiles of a reserved range.
 pub struct Tiles {
@@ -67,12 +79,21 @@ pub struct Tiles {
     /// Places in the table at which there was a tile with a free neighbour that waits for another lane.
     /// Each is here once.
     apart: Vec<TileId>,
+    /// Whether what waits for something stays apart from what does not, and long tiles from what was freed at another
+    /// time, so that other lanes can have them sooner.
+    pub keeps_apart: bool,
 }
 
 impl Tiles {
     /// No tile.
     pub fn empty() -> Tiles {
-        Tiles { tiles: Vec::new(), vacant: Vec::new(), index: TileIndex::default(), apart: Vec::new() }
+        Tiles {
+            tiles: Vec::new(),
+            vacant: Vec::new(),
+            index: TileIndex::default(),
+            apart: Vec::new(),
+            keeps_apart: false,
+        }
     }
 
     /// One tile without anything behind it.
@@ -265,8 +286,11 @@ impl Tiles {
     fn go_together(&self, one: TileId, other: TileId) -> bool {
         let (one, Some(other)) = (self.get(one), self.tiles.get(other as usize)) else { return false };
         let free = other.kind == Kind::Free && one.pool == other.pool;
-        let either_waits_for_nothing = one.pending.is_empty() || other.pending.is_empty();
-        free && (either_waits_for_nothing || one.owner() == other.owner())
+        match (one.pending.is_empty(), other.pending.is_empty()) {
+            (true, true) => free,
+            (false, false) => free && one.owner() == other.owner() && !(self.keeps_apart && one.is_long_beside(other)),
+            _ => free && !self.keeps_apart,
+        }
     }
 
     /// Puts a tile and the one after it together: what one of them waited for, all of it waits for.
@@ -388,7 +412,8 @@ impl Tiles {
     #[inline]
     pub fn first_fit_for(&self, pool: PoolId, lane: LaneId, size: u64, align: u64) -> Option<TileId> {
         let own = self.index.first_fit(Owner::lane(pool, lane), size, align);
-        if self.index.has_nothing_for_anyone() || (pool != 0 && own.is_some()) {
+        let is_first = || (pool != 0 || self.keeps_apart) && own.is_some();
+        if self.index.has_nothing_for_anyone() || is_first() {
             return own;
         }
         self.first_fit_beside(own, size, align)

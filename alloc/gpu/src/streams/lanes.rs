@@ -19,6 +19,8 @@
 //! The calling thread's default stream (`CU_STREAM_PER_THREAD`) is another one in each thread. Its lane records on the
 //! legacy default stream, which waits for it and can be named from every thread.
 
+mod asking;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -29,8 +31,14 @@ use crate::streams::{LaneId, Pending, Point};
 /// usually. Threads name the streams of what they have in caches once a second.
 const LATELY: u64 = 500;
 
-/// Events of a lane that are not known to be over, with which no other one is recorded to ask how far it is.
-const EVENTS_UNDER_WAY: usize = 4;
+/// The event at the end of an epoch.
+#[derive(Clone, Copy)]
+struct Closed {
+    epoch: u64,
+    event: Event,
+    /// When it was recorded, by the device's clock in nanoseconds.
+    at: u64,
+}
 
 struct Lane {
     /// What events are recorded on.
@@ -43,7 +51,7 @@ struct Lane {
     /// Whether memory was freed in the open epoch.
     used: bool,
     /// The events of closed epochs, oldest first.
-    closed: VecDeque<(u64, Event)>,
+    closed: VecDeque<Closed>,
     /// All epochs up to this one are over, as the host knows.
     done: u64,
     /// For each other lane, the epoch up to which this one has been made to wait.
@@ -58,6 +66,17 @@ struct Lane {
     capturing: bool,
     /// Whether it is among the restless.
     restless: bool,
+    /// Whether it had still to do when it was last asked how far it is.
+    is_behind: bool,
+    /// Frees since the last event that was recorded for their number, and how many such events are still to come until
+    /// another stream asks for this one's again.
+    freed: u32,
+    wanted: u32,
+    /// How long its work might be held up at a time, in nanoseconds, and when that was.
+    allowed: u64,
+    allowed_at: u64,
+    /// When the last event was recorded that is known to be over.
+    past: u64,
 }
 
 /// The table of lanes of a device.
@@ -77,6 +96,11 @@ pub struct Lanes<D> {
     times_lost: u64,
     /// Lanes on which memory was freed since they were last known to have come past all that was.
     restless: Vec<LaneId>,
+    /// Whether one of several streams was behind lately, and until when that counts, by the device's clock.
+    at_work: bool,
+    behind_until: u64,
+    /// The part of its time for which a stream at work may be held up by another one.
+    wait_share: f64,
     /// How many streams use the pool.
     in_use: usize,
     /// Times that a stream was made to wait for another one.
@@ -102,6 +126,9 @@ impl<D: Device> Lanes<D> {
             newly_lost: Vec::new(),
             times_lost: 0,
             restless: Vec::new(),
+            at_work: false,
+            behind_until: 0,
+            wait_share: 0.0,
             in_use: 0,
             waits: 0,
         }
@@ -147,6 +174,12 @@ impl<D: Device> Lanes<D> {
                     named: (round, now),
                     capturing: false,
                     restless: false,
+                    is_behind: false,
+                    freed: 0,
+                    wanted: 0,
+                    allowed: u64::MAX,
+                    allowed_at: now,
+                    past: now,
                 };
                 self.lanes.push(lane);
                 (self.lanes.len() - 1) as LaneId
@@ -168,47 +201,10 @@ impl<D: Device> Lanes<D> {
         if !std::mem::replace(&mut state.restless, true) {
             self.restless.push(lane);
         }
-        Point { lane, epoch }
-    }
-
-    /// Whether memory was freed on other lanes that is not known to be everyone's yet.
-    #[inline]
-    pub fn are_others_restless(&self, lane: LaneId) -> bool {
-        match self.restless[..] {
-            [] => false,
-            [one] => one != lane,
-            _ => true,
+        if self.at_work {
+            self.count_free(lane);
         }
-    }
-
-    /// Asks how far other lanes are on which memory was freed lately, so many of them at most, behind events that are
-    /// recorded now where there are none. Returns how many were asked, and those that have come further than was known.
-    pub fn ask_others(&mut self, taker: LaneId, most: usize) -> (usize, Vec<LaneId>) {
-        let (mut asked, mut further) = (0, Vec::new());
-        let mut restless = std::mem::take(&mut self.restless);
-        restless.retain(|&lane| {
-            if lane == taker || asked == most {
-                return true;
-            }
-            asked += 1;
-            let done = self.lane(lane).done;
-            if self.lane(lane).used && self.lane(lane).closed.len() < EVENTS_UNDER_WAY && self.may_record(lane) {
-                // If it fails now, there will be another occasion.
-                let _ = self.record(lane);
-            }
-            self.poll(lane);
-            let state = self.lane_mut(lane);
-            if state.done > done {
-                further.push(lane);
-            }
-            state.restless = state.alive && (state.used || !state.closed.is_empty());
-            state.restless
-        });
-        // Those that were not asked come first the next time.
-        let stayed = asked.min(restless.len());
-        restless.rotate_left(stayed);
-        self.restless = restless;
-        (asked, further)
+        Point { lane, epoch }
     }
 
     /// Whether the host knows that all work before a point is over.
@@ -231,7 +227,7 @@ impl<D: Device> Lanes<D> {
 
     /// Whether there is an event behind a point.
     fn has_event(&self, point: Point) -> bool {
-        self.lane(point.lane).closed.back().is_some_and(|(epoch, _)| *epoch >= point.epoch)
+        self.lane(point.lane).closed.back().is_some_and(|closed| closed.epoch >= point.epoch)
     }
 
     /// Whether an event may be recorded on a lane's stream, which is another one than the caller's. A handle may be
@@ -278,8 +274,9 @@ impl<D: Device> Lanes<D> {
             }
             return Err(error);
         }
+        let at = self.driver.device().now();
         let state = self.lane_mut(lane);
-        state.closed.push_back((state.open, event));
+        state.closed.push_back(Closed { epoch: state.open, event, at });
         state.open += 1;
         state.used = false;
         // It is behind what was undrained, too.
@@ -325,8 +322,9 @@ impl<D: Device> Lanes<D> {
                 }
                 self.record(point.lane)?;
             }
-            let closed = self.lane(point.lane).closed.iter().find(|(epoch, _)| *epoch >= point.epoch).copied();
-            if let Some((epoch, event)) = closed {
+            let closed = self.lane(point.lane).closed.iter().find(|closed| closed.epoch >= point.epoch).copied();
+            if let Some(Closed { epoch, event, .. }) = closed {
+                self.count_hold_up(taker, point);
                 self.driver.wait(stream, event)?;
                 self.waits += 1;
                 self.lane_mut(taker).waited.insert(point.lane, epoch);
@@ -338,12 +336,13 @@ impl<D: Device> Lanes<D> {
     /// Asks how far the work of a lane is. While a graph is captured it asks nothing: that would end the capture.
     pub fn poll(&mut self, lane: LaneId) {
         while self.captures == 0
-            && let Some((epoch, event)) = self.lane(lane).closed.front().copied()
+            && let Some(Closed { epoch, event, at }) = self.lane(lane).closed.front().copied()
             && self.driver.query(event) == Ok(Progress::Done)
         {
             let state = self.lane_mut(lane);
             state.closed.pop_front();
             state.done = state.done.max(epoch);
+            state.past = at;
             self.spare.push(event);
         }
         let state = self.lane(lane);
@@ -396,11 +395,13 @@ impl<D: Device> Lanes<D> {
             return false;
         }
         self.confirm_drained(&undrained);
+        self.lanes.iter_mut().for_each(|lane| lane.is_behind = false);
+        self.at_work = false;
         for lane in 0..self.lanes.len() as LaneId {
             let state = self.lane_mut(lane);
             let closed: Vec<_> = state.closed.drain(..).collect();
-            state.done = state.done.max(closed.last().map_or(0, |(epoch, _)| *epoch));
-            self.spare.extend(closed.into_iter().map(|(_, event)| event));
+            state.done = state.done.max(closed.last().map_or(0, |closed| closed.epoch));
+            self.spare.extend(closed.into_iter().map(|closed| closed.event));
             self.poll(lane);
         }
         true
@@ -451,6 +452,7 @@ impl<D: Device> Lanes<D> {
     fn count_again(&mut self) {
         let is_used = |lane: &&Lane| lane.alive && lane.named.0 + LATELY >= self.round;
         self.in_use = self.lanes.iter().filter(is_used).count();
+        self.at_work &= self.in_use > 1;
     }
 
     /// How often a stream was made to wait for another one.
@@ -497,8 +499,8 @@ impl<D: Device> Lanes<D> {
             if state.undrained.is_some_and(|undrained| undrained <= epoch) {
                 state.undrained = None;
             }
-            let over = state.closed.iter().take_while(|(closed, _)| *closed <= epoch).count();
-            let events: Vec<_> = state.closed.drain(..over).map(|(_, event)| event).collect();
+            let over = state.closed.iter().take_while(|closed| closed.epoch <= epoch).count();
+            let events: Vec<_> = state.closed.drain(..over).map(|closed| closed.event).collect();
             self.spare.extend(events);
             self.poll(lane);
         }
@@ -538,7 +540,7 @@ impl<D: Device> Lanes<D> {
 impl<D: Device> Lanes<D> {
     /// Gives all events back.
     pub fn clear(&mut self) {
-        let closed = self.lanes.iter_mut().flat_map(|lane| lane.closed.drain(..)).map(|(_, event)| event);
+        let closed = self.lanes.iter_mut().flat_map(|lane| lane.closed.drain(..)).map(|closed| closed.event);
         for event in closed.chain(self.spare.drain(..)) {
             // The process or the device is ending: there is nobody to tell.
             let _ = self.driver.destroy_event(event);

@@ -193,7 +193,8 @@ impl Device for Simulated {
         let mut state = self.state();
         state.begin(Call::Wait, 0)?;
         let at = state.streams.find(stream).map_err(failed(Call::Wait))?;
-        if let Err(violation) = state.streams.wait(at, event) {
+        let now = state.clock;
+        if let Err(violation) = state.streams.wait(at, event, now) {
             state.violations.push(violation);
             return Err(DeviceError { call: Call::Wait, fault: Fault::Capturing });
         }

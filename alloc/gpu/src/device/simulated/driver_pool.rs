@@ -92,7 +92,7 @@ impl DriverPool {
             None => self.grow(bytes, memory, streams, clock)?,
         };
         let Some(free) = self.remove(address) else { return Err(Fault::OutOfMemory) };
-        streams.follow(at, &free.after);
+        streams.follow(at, &free.after, *clock);
         if free.bytes > bytes {
             self.insert(address + bytes, free.bytes - bytes, free.after);
         }

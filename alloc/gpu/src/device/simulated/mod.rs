@@ -282,6 +282,11 @@ impl Simulated {
         state.streams.find(stream).map_or(0, |at| state.streams.ready(at))
     }
 
+    /// For how long streams that had nothing else to do have waited for other ones, in nanoseconds.
+    pub fn waited(&self) -> u64 {
+        self.state().streams.waited
+    }
+
     /// Starts to capture a stream's work. Until the end, no thread may call what waits or asks (the global mode).
     pub fn begin_capture(&self, stream: Stream) {
         let mut state = self.state();

@@ -45,6 +45,8 @@ pub struct Streams {
     events: HashMap<u64, EventState>,
     captures: HashMap<u64, Capture>,
     next: u64,
+    /// For how long streams with nothing else to do had to wait for other ones, in nanoseconds.
+    pub waited: u64,
     /// What the host knows to be over, because it has asked.
     pub host: Order,
 }
@@ -61,6 +63,7 @@ impl Streams {
             events: HashMap::new(),
             captures: HashMap::new(),
             next: 16,
+            waited: 0,
             host: Order::default(),
         };
         streams.push(true);
@@ -153,9 +156,10 @@ impl Streams {
     }
 
     /// Lets a stream's later work come after a point in that of another one.
-    pub fn follow(&mut self, at: usize, (seen, ready): &(Order, u64)) {
+    pub fn follow(&mut self, at: usize, (seen, ready): &(Order, u64), now: u64) {
         let stream = &mut self.streams[at];
         stream.seen.join(seen);
+        self.waited += ready.saturating_sub(stream.ready.max(now));
         stream.ready = stream.ready.max(*ready);
     }
 
@@ -218,7 +222,7 @@ impl Streams {
         Ok(())
     }
 
-    pub fn wait(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+    pub fn wait(&mut self, at: usize, event: Event, now: u64) -> Result<(), Violation> {
         let Some(state) = self.events.get(&event.0).cloned() else { return Err(Violation::Handle(event.0)) };
         match (self.streams[at].capture, state.capture) {
             (Some(_), None) => {
@@ -228,9 +232,7 @@ impl Streams {
             (None, Some(id)) => self.streams[at].capture = Some(id),
             _ => {}
         }
-        let stream = &mut self.streams[at];
-        stream.seen.join(&state.seen);
-        stream.ready = stream.ready.max(state.done);
+        self.follow(at, &(state.seen, state.done), now);
         Ok(())
     }
 

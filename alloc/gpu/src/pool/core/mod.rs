@@ -84,7 +84,7 @@ impl<D: Device> Core<D> {
     ) -> Core<D> {
         let publisher = Publisher::new(recorder, large.device_memory());
         large.set_limit(config.memory_limit);
-        large.set_waits(config.wait_for_streams);
+        large.set_waits(config.wait_for_streams, config.wait_share);
         large.set_piece_divisor(config.piece_divisor);
         Core {
             large,
@@ -142,7 +142,7 @@ impl<D: Device> Core<D> {
         let fits = self.large.fit(&request).or_else(|| self.large.fit_when_merged(&request));
         let address = match fits {
             Some(address) => address,
-            None => self.large.grow(&request)?,
+            None => self.large.grow_or_wait(&request)?,
         };
         let count =
             if fits.is_some() { &mut self.large.counted.large_hits } else { &mut self.large.counted.cache_misses };
@@ -441,7 +441,7 @@ impl<D: Device> Core<D> {
             self.in_use.stop_counting();
         }
         self.large.set_limit(config.memory_limit);
-        self.large.set_waits(config.wait_for_streams);
+        self.large.set_waits(config.wait_for_streams, config.wait_share);
         self.large.set_piece_divisor(config.piece_divisor);
         self.config = config;
     }
