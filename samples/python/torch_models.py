@@ -6,8 +6,8 @@
 
 Each allocator has a process of its own for each model. They take turns step by step, on the same two processors, with the same seed:
 losses have to be equal. "unused" is the part of the peak held that the model never asked for, by what PyTorch's own allocator counted.
-The first 20 steps don't count for time. Losses of gpt, gnn and paged may differ a little from one process to the next, also on one
-allocator: some of their kernels add up in no fixed order.
+The first 20 steps don't count for time. Losses of gpt, gnn, generate and paged may differ a little from one process to the next, also on
+one allocator: some of their kernels add up in no fixed order.
 """
 
 import argparse
