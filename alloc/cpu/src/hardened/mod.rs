@@ -127,7 +127,8 @@ fn try_allocate(
     stack: &Stack,
     caller: &Caller,
 ) -> Option<(*mut u8, bool)> {
-    let due = heap.large_is_due(size.max(16));
+    let budget = heap.sampling.large_budgets.of(size, (caller.pc, caller.sp));
+    let due = heap.large_is_due(budget, size.max(16));
     let allocated = Call { stack: 0, thread: heap.registration.thread_id.get() };
     let mut record = Record::live(core::ptr::null_mut(), size, align, allocated);
     // A block of no bytes can't be touched at all.
@@ -139,8 +140,8 @@ fn try_allocate(
     zones::mark(&record);
     let p = record.address as *mut u8;
     if due {
-        let exposure = heap.sampling.large_budget.exposure(size.max(16));
-        record.slot = sampler::sample_large(slow, heap, p, size, exposure, caller);
+        let exposure = budget.exposure(size.max(16));
+        record.slot = sampler::sample_large(slow, heap, p, size, (budget, exposure), caller);
     }
     if !note(slow, &mut record, stack) {
         forget_sample(slow, &record);

@@ -256,10 +256,10 @@ pub fn sample_large(
     heap: &'static Heap,
     p: *mut u8,
     size: usize,
-    exposure: f64,
+    (budget, exposure): (&Budget, f64),
     caller: &Caller,
 ) -> u32 {
-    let due = take_due(heap, &heap.sampling.large_budget, size, |_| budget::weight(exposure));
+    let due = take_due(heap, budget, size, |_| budget::weight(exposure));
     let stack = capture_stack(slow, heap, caller);
     let mut sampler = SAMPLER.lock(slow);
     let slot = sampler.record(heap, &stack, p as u64, &due);

@@ -70,6 +70,11 @@ impl Budget {
         self.left.set(0);
     }
 
+    /// Whether nothing was drawn yet.
+    pub fn is_new(&self) -> bool {
+        self.period.get() == 0
+    }
+
     /// Whether the next block is to be sampled.
     #[inline]
     pub fn is_due(&self) -> bool {

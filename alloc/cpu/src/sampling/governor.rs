@@ -4,10 +4,10 @@
 //! memory, and most of the time of a loop that does nothing but allocate and free a 32 KiB buffer: it would take a
 //! sample with every sixteenth block. So each thread has a bucket of samples; all of them together are filled with
 //! `POOLSCOPE_SAMPLE_RATE` samples a second, for samples also take a lock. While a thread's bucket is empty, the
-//! classes that bring most samples are sampled with twice the period, and twice that, until the rate holds; when the
-//! bucket fills up again, the period goes back. A class that brings few keeps its period, so that a leak beside a hot
-//! loop is seen as well as before; and the bucket holds enough for every burst: a single thread allocates half a GiB
-//! before anything changes.
+//! budgets that bring most samples are drawn with twice the period, and twice that, until the rate holds; when the
+//! bucket fills up again, the period goes back. A budget that brings few keeps its period, so that a leak beside a hot
+//! loop is seen as well as before: of a class that is not the loop's, or of large blocks from another place. The bucket
+//! holds enough for every burst: a single thread allocates half a GiB before anything changes.
 //!
 //! Who asks for a shorter period than the default wants to see more and pays for it: rate and bucket grow by as much,
 //! so that the same bytes pass. A period of 0 or 1, which is to record everything, is never raised.
@@ -25,9 +25,13 @@ use crate::settings;
 
 /// Doublings of the period, at most: from 512 KiB to 2 GiB.
 const LEVEL_MAX: u8 = 12;
-/// Samples of a class in a time of too many, after which its period doubles.
-const PATIENCE: u8 = 4;
-/// A class that had no sample for this long is sampled with the plain period again.
+/// What a budget's samples in a time of too many come to before its period doubles, and what one of them counts that
+/// comes before there might be `MANY` of all since the last one. Others count 1: a budget that brings few keeps its
+/// period, unless too many budgets are such.
+const PATIENCE: u8 = 64;
+const HASTE: u8 = 16;
+const MANY: u64 = 2;
+/// A budget that had no sample for this long is drawn with the plain period again.
 const STALE_NS: u64 = 50_000_000;
 
 /// The period that the numbers of samples below are meant for.
@@ -49,7 +53,7 @@ impl Governor {
     /// Notes a sample at the time `now`, before its budget is drawn anew.
     pub fn sampled(&self, budget: &Budget, now: u64) {
         let passed = now.saturating_sub(self.latest.replace(now));
-        budget.sampled_at.set(now);
+        let alone = now.saturating_sub(budget.sampled_at.replace(now));
         let (rate, period) = (settings::current().sample_rate(), settings::current().period());
         if rate == 0 || period <= 1 {
             return budget.level.set(0);
@@ -61,7 +65,7 @@ impl Governor {
         let missing = (self.missing.get() + sample).saturating_sub(passed).min(empty);
         self.missing.set(missing);
         if missing == empty {
-            budget.haste.set(budget.haste.get() + 1);
+            budget.haste.set(budget.haste.get() + if alone < MANY * sample { HASTE } else { 1 });
             if budget.haste.get() >= PATIENCE {
                 budget.haste.set(0);
                 budget.level.set((budget.level.get() + 1).min(LEVEL_MAX));

@@ -2,3 +2,4 @@
 
 pub mod budget;
 pub mod governor;
+pub mod large_budgets;

@@ -5,6 +5,7 @@ use poolscope_capture::Caller;
 use crate::layout::misuse;
 use crate::layout::slab::{NO_SLOT, Slab};
 use crate::sampler;
+use crate::sampling::budget::Budget;
 use crate::segment::publish::publish_tiers;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::large;
@@ -39,22 +40,24 @@ pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option
 
 /// Samples a new block, if that is due. The block, and whether it reads as zero.
 fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
-    let due = heap.large_is_due(span.bytes());
-    expose(heap, span);
+    let budget = heap.sampling.large_budgets.of(size, (caller.pc, caller.sp));
+    let due = heap.large_is_due(budget, span.bytes());
+    expose(budget, span);
     if due {
-        sample(slow, heap, span, size, caller);
+        sample(slow, heap, budget, span, caller);
     }
     publish_tiers();
     (span.address(), span.is_zero())
 }
 
 /// Notes that the budget has seen the block's new bytes.
-fn expose(heap: &Heap, span: &'static Slab) {
-    span.expose(heap.sampling.large_budget.exposure(span.unexposed()));
+fn expose(budget: &Budget, span: &'static Slab) {
+    span.expose(budget.exposure(span.unexposed()));
 }
 
-fn sample(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) {
-    let slot = sampler::sample_large(slow, heap, span.address(), size, span.exposure().into(), caller);
+fn sample(slow: SlowPath, heap: &'static Heap, budget: &Budget, span: &'static Slab, caller: &Caller) {
+    let drawn = (budget, span.exposure().into());
+    let slot = sampler::sample_large(slow, heap, span.address(), span.aux.get(), drawn, caller);
     span.set_live_slot(slot);
 }
 
@@ -85,10 +88,12 @@ pub fn resize_in_place(slow: SlowPath, heap: &'static Heap, span: &'static Slab,
     // In a scope of the leak checker, all that is allocated is recorded; what only grows there was allocated elsewhere.
     let more = span.unexposed();
     if more > 0 && heap.sampling.scope.get() == 0 {
-        let due = span.live_slot() == NO_SLOT && heap.large_is_due(more);
-        expose(heap, span);
+        // Each buffer that grows is a place of its own.
+        let budget = heap.sampling.large_budgets.of(size, (span.address() as usize, 0));
+        let due = span.live_slot() == NO_SLOT && heap.large_is_due(budget, more);
+        expose(budget, span);
         if due {
-            sample(slow, heap, span, size, &Caller::here());
+            sample(slow, heap, budget, span, &Caller::here());
             return true;
         }
     }

@@ -11,6 +11,7 @@ use poolscope_capture::{MAX_DEPTH, ThreadState, Trail};
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES};
 use crate::sampling::budget::Budget;
 use crate::sampling::governor::Governor;
+use crate::sampling::large_budgets::LargeBudgets;
 use crate::sync::spin_lock::SpinLock;
 use crate::tiers::thread_cache::Heap;
 
@@ -21,8 +22,8 @@ use crate::tiers::thread_cache::Heap;
 pub struct Sampling {
     /// Bytes until the next sample, for each small class. Medium ones have theirs with their stack.
     pub budget: [Budget; SMALL_CLASSES],
-    /// Bytes until the next sample among large blocks.
-    pub large_budget: Budget,
+    /// Bytes until the next sample among large blocks, by where they come from.
+    pub large_budgets: LargeBudgets,
     /// Holds the samples to a rate.
     pub governor: Governor,
     /// State of the random number generator.

@@ -22,7 +22,7 @@ impl Heap {
         self.sampling.random.set((os::random_seed() ^ self.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let sizes = (SMALL_CLASSES..CLASSES).map(|class| SizeClass(class as u8).block());
         self.medium.budgets().zip(sizes).for_each(|(budget, size)| budget.divide(size));
-        self.budgets().chain([&self.sampling.large_budget]).for_each(|budget| self.begin_budget(budget));
+        self.budgets().for_each(|budget| self.begin_budget(budget));
     }
 
     /// Starts a budget.
@@ -44,16 +44,22 @@ impl Heap {
         budget.left.set(budget.left.get().max(2 * class.block() as i64));
     }
 
-    /// Whether the large block of `bytes` bytes that this heap allocates now is to be sampled.
-    pub fn large_is_due(&self, bytes: usize) -> bool {
+    /// Whether a large block that this heap allocates now, or has more of, is to be sampled: `bytes` bytes of it come
+    /// before this budget.
+    pub fn large_is_due(&self, budget: &Budget, bytes: usize) -> bool {
+        if budget.is_new() {
+            self.begin_budget(budget);
+        }
         if self.sampling.in_sampler.get() {
             return false;
         }
-        let budget = &self.sampling.large_budget;
-        if !self.records_all() && !budget.is_due() {
+        if self.records_all() {
+            return true;
+        }
+        if !budget.is_due() {
             budget.follow(&self.sampling.random, period());
             budget.left.set(budget.left.get() - bytes as i64);
         }
-        self.records_all() || budget.is_due()
+        budget.is_due()
     }
 }
