@@ -197,7 +197,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("alloc/gpu/src", &["delays", "device", "settings", "streams", "watch", "large", "small", "pool"]),
-    ("alloc/replay/src", &["trace", "synthetic", "playback", "policies", "trial"]),
+    ("alloc/replay/src", &["trace", "synthetic", "playback", "policies", "at_work", "trial"]),
     ("tensors/src", &["words", "identity", "wire", "books", "keeper", "owner", "client", "files"]),
     (
         "profiler/src",
