@@ -2,8 +2,11 @@
  *
  * usage: grown one FILE: one grows by 1,200 bytes again and again until the program is killed; FILE has its bytes
  *        grown many COUNT: many grow from 300,000 bytes to their own sizes, every third one shrinking now and then;
- *                          says what they have, and waits for a line */
+ *                          says what they have, and waits for a line
+ *        grown threads COUNT: each of 64 threads keeps so many of 300,000 bytes that grow in place once, by 64 KiB; says
+ *                             how many did not, then what they have, and waits for a line */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +43,49 @@ static void many(int count) {
     getchar();
 }
 
+enum { THREADS = 64 };
+
+/* One thread at a time: nobody else takes what is free behind a block. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_barrier_t all;
+static size_t kept, moved;
+static void *volatile used;
+
+static void *keep(void *count) {
+    for (long i = 0; i < (long)count; i++) {
+        pthread_mutex_lock(&turn);
+        char *buffer = malloc(300000);
+        used = malloc(1 << 20);
+        free(used);
+        char *grown = realloc(buffer, 365536);
+        moved += (size_t)grown != (size_t)buffer;
+        used = grown;
+        kept += 365536;
+        pthread_mutex_unlock(&turn);
+    }
+    pthread_barrier_wait(&all);
+    pause();
+    return NULL;
+}
+
+static void threads(long count) {
+    pthread_barrier_init(&all, NULL, THREADS + 1);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, keep, (void *)count) != 0) exit(1);
+    }
+    pthread_barrier_wait(&all);
+    printf("moved %zu\ngrown %zu\n", moved, kept);
+    fflush(stdout);
+    getchar();
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (strcmp(argv[1], "one") == 0)
         one(argv[2]);
+    else if (strcmp(argv[1], "threads") == 0)
+        threads(atol(argv[2]));
     else
         many(atoi(argv[2]));
     return 0;

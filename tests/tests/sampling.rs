@@ -114,8 +114,6 @@ fn fewer_samples_of_a_hot_loop_stand_for_as_many_bytes() {
     assert!((estimate as f64 / allocated - 1.0).abs() < 0.2, "{estimate} of {allocated}");
 }
 
-/// A list that a sample cuts mixes the order in which blocks are passed on,
-/// and with it the time that each of them takes.
 #[test]
 fn large_blocks_that_are_kept_beside_a_hot_loop_of_large_blocks_are_in_the_profile() {
     // Of another doubling, of the same one, and of the same length. A block of 1.5 MB is sampled with a chance of 94 %,
@@ -138,6 +136,8 @@ fn large_blocks_that_are_kept_beside_a_hot_loop_of_large_blocks_are_in_the_profi
     }
 }
 
+/// A list that a sample cuts mixes the order in which blocks are passed on,
+/// and with it the time that each of them takes.
 #[test]
 fn samples_leave_the_blocks_of_a_passing_thread_in_order() {
     let pool = Pool::new();

@@ -127,7 +127,7 @@ fn try_allocate(
     stack: &Stack,
     caller: &Caller,
 ) -> Option<(*mut u8, bool)> {
-    let budget = heap.sampling.large_budgets.of(size, (caller.pc, caller.sp));
+    let budget = heap.large_budget(size, (caller.pc, caller.sp));
     let due = heap.large_is_due(budget, size.max(16));
     let allocated = Call { stack: 0, thread: heap.registration.thread_id.get() };
     let mut record = Record::live(core::ptr::null_mut(), size, align, allocated);

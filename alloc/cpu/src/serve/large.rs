@@ -40,7 +40,7 @@ pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option
 
 /// Samples a new block, if that is due. The block, and whether it reads as zero.
 fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
-    let budget = heap.sampling.large_budgets.of(size, (caller.pc, caller.sp));
+    let budget = heap.large_budget(size, (caller.pc, caller.sp));
     let due = heap.large_is_due(budget, span.bytes());
     expose(budget, span);
     if due {
@@ -89,7 +89,7 @@ pub fn resize_in_place(slow: SlowPath, heap: &'static Heap, span: &'static Slab,
     let more = span.unexposed();
     if more > 0 && heap.sampling.scope.get() == 0 {
         // Each buffer that grows is a place of its own.
-        let budget = heap.sampling.large_budgets.of(size, (span.address() as usize, 0));
+        let budget = heap.large_budget(size, (span.address() as usize, 0));
         let due = span.live_slot() == NO_SLOT && heap.large_is_due(budget, more);
         expose(budget, span);
         if due {

@@ -44,12 +44,18 @@ impl Heap {
         budget.left.set(budget.left.get().max(2 * class.block() as i64));
     }
 
-    /// Whether a large block that this heap allocates now, or has more of, is to be sampled: `bytes` bytes of it come
-    /// before this budget.
-    pub fn large_is_due(&self, budget: &Budget, bytes: usize) -> bool {
+    /// The budget that a large block of `bytes` bytes from this place comes before.
+    pub fn large_budget(&self, bytes: usize, place: (usize, usize)) -> &Budget {
+        let budget = self.sampling.large_budgets.of(bytes, place);
         if budget.is_new() {
             self.begin_budget(budget);
         }
+        budget
+    }
+
+    /// Whether a large block that this heap allocates now, or has more of, is to be sampled: `bytes` bytes of it come
+    /// before this budget.
+    pub fn large_is_due(&self, budget: &Budget, bytes: usize) -> bool {
         if self.sampling.in_sampler.get() {
             return false;
         }
