@@ -59,7 +59,7 @@ fn main() {
         let trace = trace.unwrap_or_else(|error| panic!("{name}: {error}"));
         let device = Arc::new(Simulated::new(140 << 30));
         let pool = build(&policy, device.clone(), &config).expect("a policy").expect("the device is there");
-        let pool = AtWork::new(pool, device.clone(), work, trace.streams() as u32);
+        let pool = AtWork::new(&*pool, device.clone(), work, trace.streams() as u32);
         let streams = (0..trace.streams()).map(|_| device.non_blocking_stream()).collect();
         let mut playback = Playback::new(&trace, streams);
         let mut latencies = Latencies::default();

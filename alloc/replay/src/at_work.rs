@@ -11,8 +11,8 @@ use poolscope_gpu::{Device, Kernel, Simulated, Stream};
 use crate::playback::{Policy, PolicyError, PolicyStats};
 
 /// A policy of a program whose streams have work.
-pub struct AtWork {
-    policy: Box<dyn Policy>,
+pub struct AtWork<'policy> {
+    policy: &'policy dyn Policy,
     device: Arc<Simulated>,
     /// Nanoseconds for each allocation, and of the host for each operation.
     work: u64,
@@ -57,7 +57,7 @@ impl Flow {
     }
 }
 
-impl Policy for AtWork {
+impl Policy for AtWork<'_> {
     fn name(&self) -> &'static str {
         self.policy.name()
     }
@@ -88,10 +88,10 @@ impl Policy for AtWork {
     }
 }
 
-impl AtWork {
+impl<'policy> AtWork<'policy> {
     /// A policy each of whose allocations gives its stream so many nanoseconds of work. The host needs as much time for
     /// each operation, divided by the number of streams, so that they are behind, and no further all the time.
-    pub fn new(policy: Box<dyn Policy>, device: Arc<Simulated>, work: u64, streams: u32) -> AtWork {
+    pub fn new(policy: &'policy dyn Policy, device: Arc<Simulated>, work: u64, streams: u32) -> AtWork<'policy> {
         let host = work / u64::from(streams.max(1));
         AtWork { policy, device, work, host, flow: Mutex::default() }
     }

@@ -140,6 +140,8 @@ among them where they are enough together.";
             FromOtherStreams from_other_streams Count true "Requests that took memory which another stream had freed.";
             StreamWaits stream_waits Count true
                 "Times that a stream was made to wait for another one's work, for the memory that it had freed.";
+            StreamsHeldUp streams_held_up_ns Nanoseconds true
+                "Time in all for which streams were held up by that, as far as one could tell when they began to wait.";
             DriverCalls driver_calls Count true "Calls to the driver.";
             SamplePeriod sample_period Bytes false
                 "Mean bytes between two samples, for the thread that is sampled the least; 0 where none are taken, 1 \

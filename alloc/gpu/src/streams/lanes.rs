@@ -103,8 +103,9 @@ pub struct Lanes<D> {
     wait_share: f64,
     /// How many streams use the pool.
     in_use: usize,
-    /// Times that a stream was made to wait for another one.
+    /// Times that a stream was made to wait for another one, and nanoseconds for which it was held up by that.
     waits: u64,
+    held_up: u64,
 }
 
 /// Whether this names a default stream, which can't be destroyed.
@@ -131,6 +132,7 @@ impl<D: Device> Lanes<D> {
             wait_share: 0.0,
             in_use: 0,
             waits: 0,
+            held_up: 0,
         }
     }
 

@@ -113,6 +113,7 @@ impl<D: Device> Core<D> {
             free: self.large.free_bytes(),
             largest_hole: self.large.largest_free(),
             stream_waits: self.large.lanes.waits(),
+            streams_held_up_ns: self.large.lanes.held_up(),
             driver_calls,
             sample_period: self.in_use.threads().iter().map(|thread| thread.counters.period()).max().unwrap_or(0),
             held_up: delays.held_up(),

@@ -123,10 +123,16 @@ impl<D: Device> Lanes<D> {
 
     /// Counts that a lane's work comes after a point from now on.
     pub(super) fn count_hold_up(&mut self, lane: LaneId, point: Point) {
-        let left = self.may_be_held_up(lane).saturating_sub(self.hold_up(lane, point).unwrap_or(0));
-        let now = self.driver.device().now();
+        let (now, time) = (self.driver.device().now(), self.hold_up(lane, point).unwrap_or(0));
+        let left = self.may_be_held_up(lane).saturating_sub(time);
+        self.held_up += time;
         let state = self.lane_mut(lane);
         (state.allowed, state.allowed_at) = (left, now);
+    }
+
+    /// Nanoseconds for which streams were held up by each other's work, as far as could be told.
+    pub fn held_up(&self) -> u64 {
+        self.held_up
     }
 
     /// Whether a lane's work may not be held up for all of its time.
