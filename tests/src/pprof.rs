@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::{Output, Program, Scratch};
+use crate::{Output, Pool, Program, Scratch};
 
 /// Runs `go tool pprof ARGS PROFILE`; fails on any word on standard error, where pprof puts its warnings.
 #[track_caller]
@@ -72,6 +72,14 @@ pub struct Raw {
 }
 
 impl Raw {
+    /// Reads the profile that the command writes of a process.
+    #[track_caller]
+    pub fn of_process(pool: &Pool, pid: u32) -> Raw {
+        let profile = pool.files().join("heap.pb.gz");
+        pool.poolscope().args(["dump", &pid.to_string(), "-o"]).arg(&profile).run().success();
+        Raw::read(pool.files(), &profile)
+    }
+
     /// Reads a profile.
     #[track_caller]
     pub fn read(scratch: &Scratch, profile: &Path) -> Raw {

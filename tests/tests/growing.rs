@@ -75,9 +75,7 @@ fn grown(pool: &Pool) -> PathBuf {
 
 /// What a profile of the process says that `main` and what it called have.
 fn in_profile(pool: &Pool, pid: u32, figure: &str) -> f64 {
-    let profile = pool.files().join("grown.pb.gz");
-    pool.poolscope().args(["dump", &pid.to_string(), "-o"]).arg(&profile).run().success();
-    Raw::read(pool.files(), &profile).total_under("main", figure) as f64
+    Raw::of_process(pool, pid).total_under("main", figure) as f64
 }
 
 /// The buffer that eats a program's memory: small when it was drawn, and large when somebody asks.
@@ -129,9 +127,7 @@ fn blocks_that_grow_a_little_in_threads_that_have_few_have_their_bytes_in_the_pr
         let mut running = pool.program(grown(&pool)).args(["threads", "16"]).start();
         let bytes = told(&mut running, "grown") as f64;
         let moved = told(&mut running, "moved");
-        let profile = pool.files().join("grown.pb.gz");
-        pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().success();
-        let said = Raw::read(pool.files(), &profile).total_under("keep", "inuse_space/bytes") as f64;
+        let said = Raw::of_process(&pool, running.pid()).total_under("keep", "inuse_space/bytes") as f64;
         println!("{said} of {bytes}, {moved} moved");
         assert!((said / bytes - 1.0).abs() < 0.18, "{said} of {bytes}, {moved} moved");
         running.send("\n");

@@ -106,9 +106,7 @@ const QUARANTINE: u64 = 16 << 10;
 
 /// Blocks of a function that are in use, by the profile that the command writes.
 fn in_use(pool: &Pool, pid: u32, function: &str) -> u64 {
-    let profile = pool.files().join("heap.pb.gz");
-    pool.poolscope().args(["dump", &pid.to_string(), "-o"]).arg(&profile).run().success();
-    poolscope_e2e::pprof::Raw::read(pool.files(), &profile).total_under(function, "inuse_objects/count")
+    poolscope_e2e::pprof::Raw::of_process(pool, pid).total_under(function, "inuse_objects/count")
 }
 
 /// Memory falls to `limit` KiB; until then, and afterwards, readers see these blocks and no others.

@@ -126,9 +126,7 @@ fn large_blocks_that_are_kept_beside_a_hot_loop_of_large_blocks_are_in_the_profi
         let truth = running.wait_until("all are allocated", |running| {
             running.stdout().trim_end().strip_prefix("kept ")?.parse::<f64>().ok()
         });
-        let profile = pool.files().join("hot_beside.pb.gz");
-        pool.poolscope().args(["dump", &running.pid().to_string(), "-o"]).arg(&profile).run().success();
-        let said = Raw::read(pool.files(), &profile).total_under("keep", "inuse_space/bytes") as f64;
+        let said = Raw::of_process(&pool, running.pid()).total_under("keep", "inuse_space/bytes") as f64;
         println!("beside a loop of {hot}: {said} of {truth}");
         assert!((said / truth - 1.0).abs() < 0.32, "beside a loop of {hot}: {said} of {truth}");
         running.send("\n");

@@ -60,7 +60,7 @@ impl<D: Device> Large<D> {
         self.fit_run(request, within(0)).or_else(|| self.fit_run(request, within(most)))
     }
 
-    /// Free tiles side by side with room for a request, whose points `may` all lets through: those at the lowest address.
+    /// Free tiles side by side with room for a request, whose points `may` lets through: those at the lowest address.
     fn fit_run(&mut self, request: &Request, may: impl Fn(&Self, Point) -> bool) -> Option<TileId> {
         let mut ids = self.tiles.index().best_fits(request.size, request.align);
         ids.extend(self.tiles.noted_apart().into_iter().take(TILES_SEEN));
@@ -86,7 +86,8 @@ impl<D: Device> Large<D> {
         Some(tile)
     }
 
-    /// A block for a request that no free tile fits; where the device has no more memory, one that its stream waits for.
+    /// A block for a request that no free tile fits; where the device has no more memory, one that its stream waits
+    /// for.
     pub fn grow_or_wait(&mut self, request: &Request) -> Result<u64> {
         match self.grow(request) {
             Err(DeviceError { fault: Fault::OutOfMemory | Fault::Limit, .. }) if self.grows_rather() => {

@@ -58,8 +58,8 @@ impl<D: Device> Large<D> {
         Hearing { saved: saved - asked * PRICE, left: patience, patience }
     }
 
-    /// Asks so many of the other streams how far they are, and makes everyone's what is over. Returns how many were asked,
-    /// and whether one was further than was known.
+    /// Asks so many of the other streams how far they are, and makes everyone's what is over. Returns how many were
+    /// asked, and whether one was further than was known.
     pub(super) fn ask_others(&mut self, lane: LaneId, most: usize) -> (usize, bool) {
         let (asked, further) = self.lanes.ask_others(lane, most);
         for lane in &further {

@@ -17,8 +17,8 @@ const FREES_TO_AN_EVENT: u32 = 16;
 /// Time of whose share a lane's work may be held up at once, in nanoseconds, as it may be in the beginning.
 const MOST_SAVED: u64 = 1_000_000_000;
 
-/// Time for which streams count as at work after one was behind, in nanoseconds: in a moment when none is, what waits for
-/// nothing would merge with what is freed next, and wait for that.
+/// Time for which streams count as at work after one was behind, in nanoseconds: in a moment when none is, what waits
+/// for nothing would merge with what is freed next, and wait for that.
 const AT_WORK_FOR: u64 = 100_000_000;
 
 /// Such events until another stream has to ask again.
@@ -58,7 +58,8 @@ impl<D: Device> Lanes<D> {
                 further.push(lane);
             }
             state.restless = state.alive && (state.used || !state.closed.is_empty());
-            state.is_behind = !state.closed.is_empty();
+            // One that has ended is asked no more, and would be behind for ever.
+            state.is_behind = state.restless && !state.closed.is_empty();
             state.restless
         });
         if self.lane(taker).is_behind {
@@ -98,9 +99,9 @@ impl<D: Device> Lanes<D> {
         }
     }
 
-    /// How long a lane's work would be held up if it came after a point, in nanoseconds: until that is over, without the
-    /// time that the lane needs for what it has to do already. Streams do their work about as fast as it is given to
-    /// them, and are past the last event that is known to be over. `None` where it is not known, or can't be.
+    /// How long a lane's work would be held up if it came after a point, in nanoseconds: until that is over, without
+    /// the time that the lane needs for what it has to do already. Streams do their work about as fast as it is given
+    /// to them, and are past the last event that is known to be over. `None` where it is not known, or can't be.
     pub fn hold_up(&self, taker: LaneId, point: Point) -> Option<u64> {
         if self.is_ordered(taker, point) {
             return Some(0);
@@ -112,7 +113,8 @@ impl<D: Device> Lanes<D> {
         self.can_order(taker, point).then(|| left.saturating_sub(own))
     }
 
-    /// How long a lane's work may be held up now, in nanoseconds: its share of the time, less what it was held up already.
+    /// How long a lane's work may be held up now, in nanoseconds: its share of the time, less what it was held up
+    /// already.
     pub fn may_be_held_up(&self, lane: LaneId) -> u64 {
         let Lane { allowed, allowed_at, .. } = *self.lane(lane);
         let since = self.driver.device().now().saturating_sub(allowed_at);
