@@ -127,6 +127,28 @@ fn what_a_program_has_freed_is_known_however_it_goes_idle() {
     }
 }
 
+/// Each thread keeps some of the other's blocks that it frees, and uses them again.
+#[test]
+fn what_threads_exchange_is_known_to_the_block() {
+    let pool = Pool::new();
+    let program = idle(&pool);
+    for (size, exchanged) in [(400, "exchange"), (48, "exchange_on"), (2900, "exchange_on")] {
+        let mut running = start(&pool, &program, "512K", size, 5000);
+        assert_soon(&pool, running.pid(), "before", 5000, |stats| blocks(stats, size));
+        let before = allocations(&stats(&pool, running.pid()), size);
+        let both = |stats: &Value| blocks(stats, size) << 32 | (allocations(stats, size) - before);
+        for round in 1..3 {
+            assert_eq!(told(&mut running, &format!("{exchanged} 150000")), 5000);
+            let what = format!("{exchanged} of {size}, round {round}");
+            assert_soon(&pool, running.pid(), &what, 5000 << 32 | 300_000 * round, both);
+        }
+        let left = told(&mut running, "free 9");
+        assert_soon(&pool, running.pid(), "frees nine of ten", left, |stats| blocks(stats, size));
+        running.signal(libc::SIGKILL);
+        running.finish();
+    }
+}
+
 #[test]
 fn memory_that_was_never_touched_is_none() {
     let pool = Pool::new();

@@ -333,6 +333,7 @@ const FILES: &[(&str, &[&str])] = &[
             "fixed",
             "random",
             "pairs",
+            "exchange",
             "handover",
             "thread_churn",
             "large",

@@ -1,5 +1,6 @@
 //! Blocks that cross threads, and threads that come and go.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
@@ -103,6 +104,66 @@ fn each_thread_frees_what_the_next_one_allocated() {
             block.check_and_free();
         }
     }
+}
+
+/// Frees blocks that are others' and replaces each: how many it got that they had had.
+fn replace(others: &[usize]) -> usize {
+    let replaced = |block: &usize| {
+        // SAFETY: the block is allocated, and nobody uses it.
+        unsafe { free(*block as *mut u8) };
+        malloc(64) as usize
+    };
+    let mine: Vec<_> = others.iter().map(replaced).collect();
+    let others: HashSet<_> = others.iter().collect();
+    let again = mine.iter().filter(|block| others.contains(block)).count();
+    // SAFETY: they are allocated.
+    mine.into_iter().for_each(|block| unsafe { free(block as *mut u8) });
+    again
+}
+
+/// They are still in its processor's caches, and their owner would have to fetch them.
+#[test]
+fn a_thread_that_replaces_others_blocks_uses_those_again_that_it_freed() {
+    let _alone = alone();
+    let (to_owner, from_taker) = mpsc::channel::<()>();
+    let (to_taker, from_owner) = mpsc::channel();
+    let owner = thread::spawn(move || {
+        to_taker.send((0..20_000).map(|_| malloc(64) as usize).collect::<Vec<_>>()).unwrap();
+        // Until then the blocks are another thread's.
+        from_taker.recv().unwrap();
+    });
+    let again = replace(&from_owner.recv().unwrap());
+    to_owner.send(()).unwrap();
+    owner.join().unwrap();
+    assert!(again > 15_000, "{again} of 20,000");
+}
+
+/// Blocks of 16 bytes share a line of the processor's caches with three others, which are another thread's.
+#[test]
+fn a_thread_that_was_given_one_block_keeps_none_of_its_neighbours() {
+    let _alone = alone();
+    let allocate = || -> Vec<_> { (0..10_000).map(|_| malloc(16) as usize).collect() };
+    // SAFETY: they are allocated.
+    let free_all = |blocks: Vec<usize>| blocks.into_iter().for_each(|block| unsafe { free(block as *mut u8) });
+    let mut given = allocate();
+    let (to_taker, from_giver) = mpsc::channel();
+    let (to_giver, from_taker) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let taker = scope.spawn(move || {
+            free_all(allocate());
+            let given: usize = from_giver.recv().unwrap();
+            free_all(vec![given]);
+            let mine = allocate();
+            to_giver.send(()).unwrap();
+            let beside = mine.iter().filter(|block| **block / 64 == given / 64).count();
+            free_all(mine);
+            beside
+        });
+        to_taker.send(given.swap_remove(5000)).unwrap();
+        from_taker.recv().unwrap();
+        assert_eq!(taker.join().unwrap(), 0);
+    });
+    free_all(given);
 }
 
 /// A producer and a consumer: blocks that are only ever freed elsewhere come back to their owner.

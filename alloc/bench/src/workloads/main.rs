@@ -16,6 +16,7 @@ mod clock;
 mod concurrent;
 #[cfg(target_arch = "x86_64")]
 mod counted;
+mod exchange;
 mod fixed;
 mod fragmentation;
 mod growing;
@@ -86,6 +87,7 @@ fn time(stretch: Stretch, workload: &[&str]) -> Option<f64> {
     Some(match *workload {
         ["pairs", pairs] => pairs::time(pairs.parse().ok()?, stretch),
         ["threads", threads] => random::time(threads.parse().ok()?, stretch),
+        ["exchange", threads] => exchange::time(threads.parse().ok()?, stretch),
         ["handover", threads] => handover::time(threads.parse().ok()?, stretch),
         ["suite", name, threads] => suite::time(name, threads.parse().ok()?, stretch)?,
         ["thread-churn", threads] => thread_churn::time(threads.parse().ok()?, stretch),

@@ -169,7 +169,7 @@ fn gather(p: *mut u8) -> bool {
     tag > owner::LARGE
         && tag != own.heap.tag()
         && misuse::inside_block(slab, offset) == 0
-        && (slab.class.get().is_medium() && own.heap.keep_medium(own.slow, slab.class.get(), BlockPtr::new(p))
+        && (own.heap.keep(own.slow, slab.class.get(), BlockPtr::new(p))
             || own.heap.gather(own.slow, slab, BlockPtr::new(p)))
 }
 

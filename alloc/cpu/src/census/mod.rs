@@ -304,7 +304,7 @@ fn publish_heap(heap: &'static Heap) -> u64 {
             counters.cached = known.get().1.into();
             counters.frees = notes.frees[class.index()].get() + u64::from(notes.uncounted[class.index()].get());
         }
-        counters.sent += u64::from(notes.unsent[class.index()].get());
+        counters.sent += u64::from(notes.unsent[class.index()].get()) + heap.exchange.blocks(class) as u64;
         [counters.allocs, counters.frees, counters.cached, counters.sent, counters.returned]
             .into_iter()
             .for_each(&mut add);

@@ -123,8 +123,7 @@ pub struct Batch {
     pub last: BlockPtr,
     /// How many there are.
     pub count: u32,
-    /// They are in the counters as freed already: medium blocks that another thread than their owner has kept for a
-    /// while.
+    /// They are in the counters as freed already: blocks that another thread than their owner has kept for a while.
     pub counted: bool,
 }
 

@@ -75,11 +75,10 @@ pub const NO_SLOT: u32 = u32::MAX;
 /// `pages` serve the page heap when it looks for a free neighbour.
 ///
 /// Each `free` writes to one, and neighbouring pages are slabs of different threads. So each has two lines of the
-/// processor's caches, which processors fetch in pairs; what each `free` writes lies in the first one.
+/// processor's caches, which processors fetch in pairs. What frees and refills write lies in the first one; what every
+/// thread reads that frees a block, whosever it is, in the second one, which all may have a copy of.
 #[repr(C, align(128))]
 pub struct Slab {
-    /// Address of the heap that owns it, or one of [`owner`].
-    pub owner: AtomicUsize,
     /// Blocks that the owner freed, linked.
     pub local_free: Cell<BlockPtr>,
     /// Frees until the owner has to look: it falls by one with each, and at 0 the slow path runs. Large block: see
@@ -90,40 +89,47 @@ pub struct Slab {
     /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`]. Large block: see
     /// [`Slab::is_followed`].
     remote: Cell<u16>,
-    /// What `free` pushes onto, in the thread that owns it.
-    into: Cell<Option<&'static FreeList>>,
-    /// Next slab or span in a list.
-    pub next: Cell<Option<&'static Slab>>,
     /// Slab of a heap: first block of the list that other threads' frees came back to. Sampled slab: address of its
     /// table of live slots. Large block: bytes asked for.
     pub aux: Cell<usize>,
-    /// Pages of the span.
-    pub pages: Cell<u32>,
     /// Slab: free blocks that are in the counters already. Large block: see [`Slab::live_slot`].
     counted_frees: Cell<u16>,
     /// Slab: a bit for each unit without memory, see [`crate::layout::holes`]. Large block: see [`Slab::live_slot`].
     pub holes: Cell<u16>,
-    /// Size class of the blocks.
-    pub class: Cell<SizeClass>,
-    /// What the page heap keeps it for.
-    pub kind: Cell<Kind>,
-    /// Which list it is in.
-    pub place: Cell<Place>,
-    /// Bit 0: its memory reads as zero. Bits 1 to 7: index of the arena.
-    pub zero_and_arena: Cell<u8>,
     /// Blocks that are cut from it: the first ones, or, where it has holes, those outside of them. Large block: see
     /// [`Slab::moved`].
     pub carved: Cell<u16>,
     /// Blocks handed out (to a thread's list or to the program) when last brought up to date. Large block: see
     /// [`Slab::expose`].
     pub live: Cell<u16>,
-    /// Slab: blocks, the first ones, that had memory behind them when it began. Large block: see [`Slab::expose`].
-    ready: Cell<u16>,
+    /// Next slab or span in a list.
+    pub next: Cell<Option<&'static Slab>>,
     /// The slab or span before it in a list.
     pub prev: Cell<Option<&'static Slab>>,
+    /// Which list it is in.
+    pub place: Cell<Place>,
+    second_line: SecondLine,
+    /// Address of the heap that owns it, or one of [`owner`].
+    pub owner: AtomicUsize,
+    /// What `free` pushes onto, in the thread that owns it.
+    into: Cell<Option<&'static FreeList>>,
+    /// Pages of the span.
+    pub pages: Cell<u32>,
+    /// Size class of the blocks.
+    pub class: Cell<SizeClass>,
+    /// What the page heap keeps it for.
+    pub kind: Cell<Kind>,
+    /// Slab: blocks, the first ones, that had memory behind them when it began. Large block: see [`Slab::expose`].
+    ready: Cell<u16>,
+    /// Bit 0: its memory reads as zero. Bits 1 to 7: index of the arena.
+    pub zero_and_arena: Cell<u8>,
 }
 
-const _: () = assert!(size_of::<Slab>() == 128);
+/// Where the second line begins.
+#[repr(align(64))]
+struct SecondLine;
+
+const _: () = assert!(size_of::<Slab>() == 128 && offset_of!(Slab, owner) == 64);
 const _: () = assert!(offset_of!(Slab, countdown) - offset_of!(Slab, local_free) == offset_of!(FreeList, countdown));
 
 // SAFETY: every field but `owner` is only touched by the owner that `owner` names: the thread of that heap, or the

@@ -117,18 +117,32 @@ pub fn watch() {
 pub unsafe fn change_program_action(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if signal != libc::SIGBUS || !INSTALLED.load(Ordering::Acquire) {
-            return c_library_sigaction(signal, new, old);
+        if signal == libc::SIGBUS && INSTALLED.load(Ordering::Acquire) {
+            change_action_behind(new, old)
+        } else {
+            c_library_sigaction(signal, new, old)
         }
+    }
+}
+
+/// Changes the program's action for `SIGBUS`, or tells it.
+///
+/// # Safety
+/// As for `sigaction`.
+#[cold]
+#[inline(never)]
+unsafe fn change_action_behind(new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
         let program = program_action();
         let own = PROCESS.load(Ordering::Relaxed) == os::process_id();
         let result = match new.as_ref() {
             // A program may have asked the kernel itself, and hands back what it was told.
             Some(new) if own && !is_ours(new) => {
                 set_program_action(new);
-                c_library_sigaction(signal, &ours_for(new), old)
+                c_library_sigaction(libc::SIGBUS, &ours_for(new), old)
             }
-            _ => c_library_sigaction(signal, if own { core::ptr::null() } else { new }, old),
+            _ => c_library_sigaction(libc::SIGBUS, if own { core::ptr::null() } else { new }, old),
         };
         if result == 0
             && let Some(old) = old.as_mut()

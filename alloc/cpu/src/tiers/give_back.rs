@@ -42,7 +42,11 @@ fn own_batch(slow: SlowPath, heap: &'static Heap, slab: &'static Slab, batch: Ba
     }
     // SAFETY: the slab is this heap's.
     let due = unsafe { slab.push_batch(batch) };
-    heap.count_freed(slab, batch.count);
+    if batch.counted && !class.is_medium() {
+        slab.set_counted(slab.counted() + batch.count);
+    } else {
+        heap.count_freed(slab, batch.count);
+    }
     if due {
         heap.on_countdown(slow, slab);
     }

@@ -17,6 +17,7 @@
 
 mod budgets;
 mod counting;
+mod exchange;
 pub(super) mod limit;
 mod lists;
 mod queues;
@@ -37,6 +38,7 @@ use crate::tiers::medium_cache::MediumCache;
 use crate::tiers::notes::{Calls, Path, Registration, Sampling, Watch};
 use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
+use exchange::Exchange;
 use lists::Order;
 use thinning::Regret;
 
@@ -110,6 +112,8 @@ pub struct Heap {
     stocked: Cell<bool>,
     /// Stacks of freed medium blocks (`medium_cache.rs`).
     pub medium: MediumCache,
+    /// Small blocks of others (`thread_cache/exchange.rs`).
+    pub exchange: Exchange,
     /// Bytes of empty slabs that wait for their next use.
     empty_bytes: Cell<usize>,
     /// Bytes of them that may wait.
@@ -204,6 +208,8 @@ impl Heap {
         count.refills.set(count.refills.get() + 1);
         if class.is_medium() {
             self.begin_refill(slow, class);
+        } else {
+            self.look_at_kept(class);
         }
         // A slab that has been in use is left when it has little; a new one is used to its end.
         let mut least = self.worth_it(class);
@@ -289,6 +295,12 @@ impl Heap {
         }
     }
 
+    /// Keeps a block of another heap's slab for this thread's next allocations. False if it is left to the caller.
+    #[inline(always)]
+    pub fn keep(&self, slow: SlowPath, class: SizeClass, block: BlockPtr) -> bool {
+        if class.is_medium() { self.keep_medium(slow, class, block) } else { self.keep_small(slow, class, block) }
+    }
+
     /// Frees a block of another heap's slab, if that takes no call. False if it takes one.
     #[inline(always)]
     pub fn gather(&self, slow: SlowPath, slab: &'static Slab, block: BlockPtr) -> bool {
@@ -334,7 +346,7 @@ impl Heap {
     /// Gives everything away at the thread's exit: empty slabs to the page heap, all others to the central cache.
     pub fn retire_all(&'static self, slow: SlowPath) {
         self.empty_lists(slow);
-        self.outbox.flush(slow, self);
+        self.empty_outbox(slow);
         self.drain(slow);
         self.medium.forget_limits();
         for index in 0..CLASSES {
@@ -376,16 +388,17 @@ impl Heap {
         unsafe { self.watch.visits.as_ptr().read_volatile() }
     }
 
-    /// Bytes in the stacks of medium blocks and in empty slabs, about: other threads may ask,
+    /// Bytes in the stacks of medium blocks, in empty slabs and kept of others', about: other threads may ask,
     /// while this one changes them.
     pub fn idle_bytes(&self) -> usize {
         // SAFETY: a word of a heap, which is never unmapped; what another thread makes of it meanwhile is as good.
         let empty = unsafe { self.empty_bytes.as_ptr().read_volatile() };
-        empty + self.medium.idle_bytes()
+        empty + self.medium.idle_bytes() + self.exchange.bytes()
     }
 
-    /// Sends what this thread freed for others.
+    /// Sends what this thread freed of others', and what it kept of that.
     pub fn empty_outbox(&'static self, slow: SlowPath) {
+        self.send_home(slow);
         self.outbox.flush(slow, self);
     }
 }

@@ -34,34 +34,34 @@ impl Seen {
 impl Slab {
     /// Where the words lie that [`Slab::look`] reads.
     const COUNTDOWN: usize = core::mem::offset_of!(Slab, countdown);
+    const COUNTED: usize = core::mem::offset_of!(Slab, counted_frees);
     const PAGES: usize = core::mem::offset_of!(Slab, pages);
-    const CLASS: usize = core::mem::offset_of!(Slab, class);
-    const READY: usize = core::mem::offset_of!(Slab, ready);
 
     /// Reads what its owner may be changing: as of one moment, or about. `None` if it is no slab.
     pub fn look(&self) -> Option<Seen> {
         const _: () = assert!(core::mem::offset_of!(Slab, armed) == Slab::COUNTDOWN + 4);
-        const _: () = assert!(core::mem::offset_of!(Slab, counted_frees) == Slab::PAGES + 4);
-        const _: () = assert!(core::mem::offset_of!(Slab, kind) == Slab::CLASS + 1);
-        const _: () = assert!(Slab::READY.is_multiple_of(8));
-        const _: () = assert!(core::mem::offset_of!(Slab, carved) == Slab::CLASS + 4);
-        const _: () = assert!(core::mem::offset_of!(Slab, live) == Slab::CLASS + 6);
-        let words = || [Self::COUNTDOWN, Self::PAGES, Self::CLASS, Self::READY].map(|at| self.word(at));
-        let [countdown, pages, class, ready] = sync::look(words).map(u64::to_le_bytes);
+        const _: () = assert!(core::mem::offset_of!(Slab, holes) == Slab::COUNTED + 2);
+        const _: () = assert!(core::mem::offset_of!(Slab, carved) == Slab::COUNTED + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, live) == Slab::COUNTED + 6);
+        const _: () = assert!(core::mem::offset_of!(Slab, class) == Slab::PAGES + 4);
+        const _: () = assert!(core::mem::offset_of!(Slab, kind) == Slab::PAGES + 5);
+        const _: () = assert!(core::mem::offset_of!(Slab, ready) == Slab::PAGES + 6);
+        let words = || [Self::COUNTDOWN, Self::COUNTED, Self::PAGES].map(|at| self.word(at));
+        let [countdown, counted, pages] = sync::look(words).map(u64::to_le_bytes);
         let half = |word: [u8; 8], at: usize| u32::from(u16::from_le_bytes([word[at], word[at + 1]]));
         let whole = |word: [u8; 8], at: usize| half(word, at) | half(word, at + 2) << 16;
-        let size_class = SizeClass(class[0]);
+        let size_class = SizeClass(pages[4]);
         let capacity = if size_class.index() < CLASSES { size_class.info().capacity } else { 0 };
-        let carved = half(class, 4).min(capacity);
-        let in_use = half(class, 6).wrapping_sub(half(countdown, 4).wrapping_sub(whole(countdown, 0)));
+        let carved = half(counted, 4).min(capacity);
+        let in_use = half(counted, 6).wrapping_sub(half(countdown, 4).wrapping_sub(whole(countdown, 0)));
         (capacity > 0).then_some(Seen {
             class: size_class,
-            kind: class[1],
+            kind: pages[5],
             carved,
             in_use: in_use.min(carved),
-            counted: half(pages, 4),
-            ready: half(ready, 0).min(capacity),
-            has_holes: half(pages, 6) != 0,
+            counted: half(counted, 0),
+            ready: half(pages, 6).min(capacity),
+            has_holes: half(counted, 2) != 0,
         })
     }
 

@@ -10,6 +10,12 @@ use crate::layout::slab_list::SlabList;
 use crate::sync::reasons;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
+use crate::tiers::thread_cache::exchange;
+
+/// Whether a block of the class begins so many bytes behind the start of a slab.
+pub(super) fn is_start(offset: usize, class: SizeClass) -> bool {
+    offset / class.block() < class.info().capacity as usize && offset.is_multiple_of(class.block())
+}
 
 impl Heap {
     /// Counts a block that the program got from the lists, if calls are counted.
@@ -86,14 +92,13 @@ impl Heap {
             let first = self.list(class);
             // SAFETY: as in `list`; it is null or a slab, whose descriptor is never unmapped.
             let slab = unsafe { self.active[class.index()].as_ptr().read_volatile() };
-            let (start, size) = (slab.map_or(0, |slab| slab.address() as usize), class.block());
+            let (start, is_kept) = (slab.map_or(0, |slab| slab.address() as usize), self.is_list_kept(class));
+            let is_block = |at: usize| {
+                if is_kept { exchange::may_be_kept(at, class) } else { is_start(at.wrapping_sub(start), class) }
+            };
             let (mut at, mut blocks) = (first, 0);
-            while at != 0 && blocks < class.info().capacity {
-                let offset = at.wrapping_sub(start);
-                // Whatever the thread, or the program in a block that it was just given, has written there.
-                if offset / size >= class.info().capacity as usize || !offset.is_multiple_of(size) {
-                    break;
-                }
+            // Whatever the thread, or the program in a block that it was just given, has written there.
+            while at != 0 && blocks < class.info().capacity && is_block(at) {
                 blocks += 1;
                 // SAFETY: a block's first word; memory of slabs is never made unreadable.
                 at = unsafe { (at as *const usize).read_volatile() };

@@ -21,6 +21,8 @@ const LIST_BYTES: usize = 16 * 1024;
 /// processor's caches is used again.
 const MIXED_MIN: u32 = 8;
 const MIXED_BYTES: usize = 8 * 1024;
+/// So many kept blocks come before the thread's own.
+const KEPT_MIN: u16 = 8;
 /// Of this many refills in a row at least one is a general one.
 const GENERAL_EVERY: u64 = 16;
 /// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
@@ -103,9 +105,12 @@ impl Heap {
         if !is_plain || self.sampling.scope.get() != 0 {
             return None;
         }
+        if let Some(block) = self.use_kept(class, KEPT_MIN) {
+            return Some(block);
+        }
         let blocks = slab.local_blocks();
         if blocks < self.list_min(class) {
-            return self.recycle_next(class, slab);
+            return self.use_kept(class, 1).or_else(|| self.recycle_next(class, slab));
         }
         let left = budget.left.get() - (class.block() * blocks as usize) as i64;
         if left <= 0 {
@@ -155,6 +160,7 @@ impl Heap {
         slab.set_counted(slab.counted() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
         count.cached.set(u64::from(blocks));
+        self.note_own_list(class);
         // SAFETY: the list has at least one block, all ours.
         self.head[class.index()].set(unsafe { list.next() });
         list.address()
@@ -258,6 +264,7 @@ impl Heap {
         let count = &self.counts[class.index()];
         count.allocs.set(count.allocs.get() + u64::from(ready));
         count.cached.set(u64::from(ready));
+        self.note_own_list(class);
         self.head[class.index()].set(first);
     }
 
@@ -268,23 +275,31 @@ impl Heap {
         }
         for (index, head) in self.head.iter().enumerate() {
             let first = head.replace(BlockPtr::NULL);
-            let Some(slab) = self.active[index].get() else { continue };
             if first.is_null() {
                 continue;
             }
-            let (mut last, mut blocks) = (first, 1);
-            // SAFETY: the list's blocks are this thread's and all of the active slab.
-            unsafe {
-                while !last.next().is_null() {
-                    last = last.next();
-                    blocks += 1;
-                }
-                slab.put_back(first, last, blocks);
-            }
-            slab.set_counted(slab.counted() + blocks);
+            let blocks = match self.active[index].get().filter(|_| !self.is_list_kept(SizeClass(index as u8))) {
+                Some(slab) => Self::put_back(slab, first),
+                None => self.send_blocks(slow, first, true),
+            };
             let count = &self.counts[index];
             count.allocs.set(count.allocs.get() - u64::from(blocks));
             count.cached.set(0);
         }
+    }
+
+    /// Puts a list of the active slab's back. Its blocks.
+    fn put_back(slab: &'static Slab, first: BlockPtr) -> u32 {
+        let (mut last, mut blocks) = (first, 1);
+        // SAFETY: the list's blocks are this thread's and all of the active slab.
+        unsafe {
+            while !last.next().is_null() {
+                last = last.next();
+                blocks += 1;
+            }
+            slab.put_back(first, last, blocks);
+        }
+        slab.set_counted(slab.counted() + blocks);
+        blocks
     }
 }

@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use super::Heap;
+use super::exchange::BLOCKS_MAX;
 use crate::layout::arena;
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
@@ -46,9 +47,15 @@ impl Heap {
         for index in SMALL_CLASSES..CLASSES {
             self.sweep_stack(SizeClass(index as u8), &mut left);
         }
-        for index in 0..CLASSES {
-            if let Some(slab) = self.active[index].get() {
-                let ready = if index < SMALL_CLASSES { self.head[index].get() } else { BlockPtr::NULL };
+        for class in SizeClass::all().take(SMALL_CLASSES) {
+            self.kept_lists(class).for_each(|list| {
+                self.sweep_mixed(class, list, BLOCKS_MAX.min(left), &mut left);
+            });
+        }
+        for class in SizeClass::all() {
+            if let Some(slab) = self.active[class.index()].get() {
+                let is_its_own = !class.is_medium() && !self.is_list_kept(class);
+                let ready = if is_its_own { self.head[class.index()].get() } else { BlockPtr::NULL };
                 self.sweep_slab(slab, ready, &mut left);
             }
         }
@@ -91,12 +98,23 @@ impl Heap {
         let stack = self.medium.stack(class);
         // A signal handler may have come between a push and its count.
         let most = (stack.blocks() as usize + 1).min(*left);
+        let ends = self.sweep_mixed(class, stack.first(), most, left);
+        if !ends
+            && most > stack.blocks() as usize
+            && let Some(twice) = first_twice(stack.first(), most)
+        {
+            misuse::freed_before(twice.address(), class.block());
+        }
+    }
+
+    /// A list of a class whose blocks are of many slabs, `most` of them. Whether it ends there.
+    fn sweep_mixed(&self, class: SizeClass, list: BlockPtr, most: usize, left: &mut usize) -> bool {
         let mut before = None;
-        let mut block = stack.first();
+        let mut block = list;
         for walked in 0..=most {
             if block.is_null() {
                 *left -= walked;
-                return;
+                return true;
             }
             let slab = arena::page_of(block.address()).map(Slab::head).filter(|slab| is_of(slab, class));
             match slab {
@@ -110,15 +128,11 @@ impl Heap {
                 None => misuse::written(before.unwrap_or(block).address(), class.block()),
             }
             before = Some(block);
-            // SAFETY: a block of a slab of this thread's.
+            // SAFETY: a block of a slab of the class, which is free and this thread's.
             block = unsafe { block.next() };
         }
         *left -= most;
-        if most > stack.blocks() as usize
-            && let Some(twice) = first_twice(stack.first(), most)
-        {
-            misuse::freed_before(twice.address(), class.block());
-        }
+        false
     }
 
     fn has(&self, slab: &'static Slab) -> bool {
@@ -126,7 +140,7 @@ impl Heap {
     }
 }
 
-/// Whether it is a slab of this medium class: a stack has blocks of other heaps', too.
+/// Whether it is a slab of this class: where blocks of many slabs are, other heaps' are, too.
 fn is_of(slab: &'static Slab, class: SizeClass) -> bool {
     let tag = slab.owner.load(Ordering::Relaxed);
     (tag == owner::CENTRAL || tag > owner::LARGE) && slab.class.get() == class

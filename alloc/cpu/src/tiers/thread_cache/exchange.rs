@@ -1,0 +1,205 @@
+//! Small blocks of other threads' slabs that a thread has freed and keeps for its own next allocations.
+//!
+//! Threads that exchange blocks through one table free each other's all the time. Sent home, each costs its owner a
+//! transfer, and whoever uses it next fetches it from another processor's caches; kept, it is used again where it
+//! was freed last. Google's tcmalloc and jemalloc do the same with all blocks, and pay with memory that wanders from
+//! thread to thread. Here it is the exception: a class keeps none until the thread has both freed foreign blocks of it
+//! and lacked own ones, and few then. A thread that only frees sends everything home, and so does one that was given
+//! a single block: its neighbours in the line of the processor's caches are another thread's.
+//!
+//! What is kept becomes the list that `malloc` pops, as a whole, when that has run out. Its blocks are of many slabs,
+//! then, and go back one by one. Their owners count them as in use all the while, as they do those in the outbox.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use super::Heap;
+use super::counting::is_start;
+use super::limit::cache_limit;
+use crate::layout::arena::{self, ARENA_PAGE};
+use crate::layout::block::BlockPtr;
+use crate::layout::size_class::{SMALL_CLASSES, SizeClass};
+use crate::layout::slab::{Kind, Slab, owner};
+use crate::settings::{self, Numa};
+use crate::sync::spin_lock::SlowPath;
+
+/// Blocks that a class keeps at first; it doubles where that was too few.
+const FIRST: u16 = 8;
+/// Blocks that a class keeps at most ...
+pub(super) const BLOCKS_MAX: usize = 256;
+/// ... and bytes.
+const BYTES_MAX: usize = 16 * 1024;
+/// The part of what a thread's cache may hold that all classes may keep together.
+const SHARE: usize = 8;
+
+/// What is kept of a class.
+struct Kept {
+    /// The block that was freed last.
+    first: Cell<BlockPtr>,
+    /// Blocks that are kept, and that may be.
+    blocks: Cell<u16>,
+    limit: Cell<u16>,
+    /// Blocks that went home for lack of room since the limit was last looked at.
+    refused: Cell<u16>,
+    /// The list that `malloc` pops was kept: its blocks are of many slabs.
+    in_list: Cell<bool>,
+}
+
+/// What a heap keeps of others' small blocks. Zeroed memory is nothing.
+pub struct Exchange {
+    kept: [Kept; SMALL_CLASSES],
+    /// Bytes that all classes may keep together.
+    reserved: Cell<usize>,
+}
+
+impl Exchange {
+    #[inline(always)]
+    fn of(&self, class: SizeClass) -> &Kept {
+        &self.kept[class.index()]
+    }
+
+    /// Bytes that are kept, about: other threads may ask, while this one changes them.
+    pub fn bytes(&self) -> usize {
+        (0..SMALL_CLASSES).map(|class| SizeClass(class as u8)).map(|class| self.blocks(class) * class.block()).sum()
+    }
+
+    /// Blocks of a class that are kept. The thread may be changing them.
+    pub fn blocks(&self, class: SizeClass) -> usize {
+        // SAFETY: a word of a heap, which is never unmapped.
+        let blocks = |kept: &Kept| unsafe { kept.blocks.as_ptr().read_volatile() };
+        self.kept.get(class.index()).map_or(0, |kept| blocks(kept).into())
+    }
+}
+
+/// Whether a block of this class may begin at an address that a list of kept ones led to while its thread was changing
+/// it: then its memory can be read.
+pub(super) fn may_be_kept(at: usize, class: SizeClass) -> bool {
+    let Some(page) = arena::page_of(core::ptr::without_provenance_mut(at)) else { return false };
+    let tag = page.owner.load(Ordering::Acquire);
+    let Some(seen) = page.look().filter(|seen| seen.class == class) else { return false };
+    let pages = if seen.kind == Kind::Interior as u8 { page.pages_now() as usize } else { 0 };
+    (tag == owner::CENTRAL || tag > owner::LARGE) && is_start(pages * ARENA_PAGE + at % ARENA_PAGE, class)
+}
+
+impl Heap {
+    /// Keeps a small block of another heap's slab that this thread has freed, if there is room. False if it is left to
+    /// the caller.
+    #[inline(always)]
+    pub fn keep_small(&self, _: SlowPath, class: SizeClass, block: BlockPtr) -> bool {
+        let kept = self.exchange.of(class);
+        let blocks = kept.blocks.get();
+        if blocks >= kept.limit.get() {
+            kept.refused.set(kept.refused.get().saturating_add(1));
+            return false;
+        }
+        // SAFETY: the block is free and the caller's.
+        unsafe { block.set_next(kept.first.get()) };
+        kept.first.set(block);
+        kept.blocks.set(blocks + 1);
+        true
+    }
+
+    /// Makes what is kept of a small class, if that is at least so many blocks, the list that `malloc` pops, but for
+    /// its first block. `None` if it is less, or a sample is due before the end of the list.
+    #[inline(always)]
+    pub(super) fn use_kept(&self, class: SizeClass, least: u16) -> Option<*mut u8> {
+        if self.exchange.of(class).blocks.get() < least { None } else { self.take_up_kept(class) }
+    }
+
+    #[inline(never)]
+    fn take_up_kept(&self, class: SizeClass) -> Option<*mut u8> {
+        let kept = self.exchange.of(class);
+        let blocks = kept.blocks.get();
+        let budget = &self.budget(class).left;
+        let left = budget.get() - (class.block() * usize::from(blocks)) as i64;
+        if left <= 0 {
+            return None;
+        }
+        budget.set(left);
+        kept.in_list.set(true);
+        kept.blocks.set(0);
+        let first = kept.first.replace(BlockPtr::NULL);
+        // SAFETY: there is at least one block, and all are free and this thread's.
+        self.head[class.index()].set(unsafe { first.next() });
+        let count = &self.counts[class.index()];
+        count.refills.set(count.refills.get() + 1);
+        count.frees.set(count.frees.get() + u64::from(blocks));
+        count.allocs.set(count.allocs.get() + u64::from(blocks));
+        count.cached.set(blocks.into());
+        Some(first.address())
+    }
+
+    /// Notes that the list that `malloc` pops is of the active slab.
+    #[inline(always)]
+    pub(super) fn note_own_list(&self, class: SizeClass) {
+        self.exchange.of(class).in_list.set(false);
+    }
+
+    /// Whether the list that `malloc` pops was kept. The thread may be changing it.
+    pub(super) fn is_list_kept(&self, class: SizeClass) -> bool {
+        // SAFETY: a word of a heap, which is never unmapped.
+        unsafe { self.exchange.of(class).in_list.as_ptr().read_volatile() }
+    }
+
+    /// The lists of a small class that have blocks of many slabs.
+    pub(super) fn kept_lists(&self, class: SizeClass) -> impl Iterator<Item = BlockPtr> {
+        let in_use = self.is_list_kept(class).then(|| self.head[class.index()].get());
+        in_use.into_iter().chain([self.exchange.of(class).first.get()])
+    }
+
+    /// At a refill of a small class: may it keep more?
+    #[inline]
+    pub(super) fn look_at_kept(&self, class: SizeClass) {
+        let kept = self.exchange.of(class);
+        if kept.refused.replace(0) > 0 {
+            self.keep_more(class, kept);
+        }
+    }
+
+    #[cold]
+    fn keep_more(&self, class: SizeClass, kept: &Kept) {
+        // The memory of one node is to stay with its threads.
+        if settings::current().numa() == Numa::Local {
+            return;
+        }
+        let before = kept.limit.get();
+        let most = (BYTES_MAX / class.block()).min(BLOCKS_MAX) as u16;
+        let limit = (before * 2).clamp(FIRST, most.max(FIRST));
+        let reserved = self.exchange.reserved.get() + usize::from(limit - before) * class.block();
+        if reserved <= cache_limit() / SHARE {
+            self.exchange.reserved.set(reserved);
+            kept.limit.set(limit);
+        }
+    }
+
+    /// Sends home all that is kept, and begins again with nothing.
+    pub(super) fn send_home(&'static self, slow: SlowPath) {
+        self.exchange.reserved.set(0);
+        for kept in &self.exchange.kept {
+            kept.limit.set(0);
+            kept.refused.set(0);
+            kept.blocks.set(0);
+            let list = kept.first.replace(BlockPtr::NULL);
+            if !list.is_null() {
+                self.send_blocks(slow, list, false);
+            }
+        }
+    }
+
+    /// Sends blocks of many slabs to those who own them, which are in the counters as freed or are not. How many.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn send_blocks(&'static self, slow: SlowPath, list: BlockPtr, counted: bool) -> u32 {
+        let (mut block, mut blocks) = (list, 0);
+        while !block.is_null() {
+            // SAFETY: the list's blocks are free and this thread's.
+            let next = unsafe { block.next() };
+            if let Some(slab) = arena::page_of(block.address()).map(Slab::head) {
+                self.outbox.push(slow, self, slab, block, counted);
+            }
+            block = next;
+            blocks += 1;
+        }
+        blocks
+    }
+}
