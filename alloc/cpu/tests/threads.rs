@@ -228,3 +228,22 @@ fn blocks_outlive_their_thread() {
     blocks.into_iter().for_each(Block::check_and_free);
     more.into_iter().for_each(Block::check_and_free);
 }
+
+/// A thread that starts others and frees what they leave would keep a slab of each, which it has no use for.
+#[test]
+fn slabs_of_ended_threads_go_back_when_who_inherits_them_has_freed_their_blocks() {
+    let _alone = alone();
+    let allocate = |count: usize, size: usize| -> Vec<_> { (0..count).map(|_| malloc(size) as usize).collect() };
+    // SAFETY: they are allocated.
+    let free_all = |blocks: Vec<usize>| blocks.into_iter().for_each(|block| unsafe { free(block as *mut u8) });
+    // A thread that needs much may keep much.
+    let own = [allocate(10_000, 1000), allocate(100, 48)].concat();
+    let before = counter(TierCounter::SlabBytes);
+    for _ in 0..4 {
+        let left = thread::spawn(move || allocate(20_000, 48)).join().unwrap();
+        free_all(left);
+    }
+    let kept = counter(TierCounter::SlabBytes) - before;
+    assert!(kept < 128 << 10, "{kept} bytes");
+    free_all(own);
+}

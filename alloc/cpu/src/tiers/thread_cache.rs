@@ -96,6 +96,8 @@ pub struct Heap {
     regret: Regret,
     /// How many slabs of each class there are, in whatever place.
     slabs: [Cell<u32>; CLASSES],
+    /// How many were taken over from threads that have ended, and have not been answered by one that went back.
+    inherited: [Cell<u32>; CLASSES],
     /// How many are partial or sparse.
     partial_slabs: [Cell<u32>; CLASSES],
     /// Slabs without a block in use, the one that emptied last first.
@@ -360,6 +362,7 @@ impl Heap {
             }
             self.partial_slabs[index].set(0);
             self.carve_shift[index].set(0);
+            self.inherited[index].set(0);
         }
         self.thin_bytes_of.iter().for_each(|bytes| bytes.set(0));
         self.thin_bytes.set(0);

@@ -179,7 +179,7 @@ impl Outbox {
         }
         // Who owns them is to know, or has waited long enough.
         if self.waiting.get() >= WAITING_MIN + self.more.get() || reasons::is_counting() {
-            self.flush(slow, heap);
+            heap.send_waiting(slow);
         }
     }
 

@@ -43,6 +43,8 @@ struct Kept {
     refused: Cell<u16>,
     /// The list that `malloc` pops was kept: its blocks are of many slabs.
     in_list: Cell<bool>,
+    /// There was a need for it since the outbox was sent last.
+    needed: Cell<bool>,
 }
 
 /// What a heap keeps of others' small blocks. Zeroed memory is nothing.
@@ -117,6 +119,7 @@ impl Heap {
         }
         budget.set(left);
         kept.in_list.set(true);
+        kept.needed.set(true);
         kept.blocks.set(0);
         let first = kept.first.replace(BlockPtr::NULL);
         // SAFETY: there is at least one block, and all are free and this thread's.
@@ -182,6 +185,18 @@ impl Heap {
             let list = kept.first.replace(BlockPtr::NULL);
             if !list.is_null() {
                 self.send_blocks(slow, list, false);
+            }
+        }
+    }
+
+    /// Sends what waits in the outbox, and what is kept without need: each block may be all that is in use of its slab.
+    #[cold]
+    #[inline(never)]
+    pub fn send_waiting(&'static self, slow: SlowPath) {
+        self.outbox.flush(slow, self);
+        for kept in &self.exchange.kept {
+            if !kept.needed.replace(false) && kept.blocks.replace(0) > 0 {
+                self.send_blocks(slow, kept.first.replace(BlockPtr::NULL), false);
             }
         }
     }

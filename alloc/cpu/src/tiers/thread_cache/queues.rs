@@ -166,6 +166,8 @@ impl Heap {
         }
         self.calls.took_slab.set(true);
         self.count_slab(class, 1);
+        let inherited = &self.inherited[class.index()];
+        inherited.set(inherited.get() + 1);
         slab.place.set(Place::Full);
         slab.arm_full(self.worth_it(class));
         self.full[class.index()].push_back(slab);
@@ -198,7 +200,10 @@ impl Heap {
         slab.place.set(Place::None);
         if slab.in_use() == 0 {
             let bytes = self.empty_bytes.get() + slab.bytes();
-            if bytes > self.empty_max.get() {
+            let inherited = &self.inherited[index];
+            let is_more_than_its_own = inherited.get() > 0;
+            if is_more_than_its_own || bytes > self.empty_max.get() {
+                inherited.set(inherited.get() - u32::from(is_more_than_its_own));
                 return self.retire(slow, slab);
             }
             self.empty_bytes.set(bytes);
