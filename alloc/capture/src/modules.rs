@@ -40,6 +40,8 @@ pub struct ModuleInfo {
     pub path: &'static [u8],
     /// The file as it was when the module was first seen, if it has no build id; `None` if that is not known.
     pub file: Option<FileState>,
+    /// It was there when the program started, and is never unloaded.
+    pub stays: bool,
     /// Another module has been seen at some of these addresses since.
     pub replaced: bool,
 }
@@ -488,6 +490,7 @@ pub fn module(index: usize) -> Option<ModuleInfo> {
         build_id: entry.build_id.get(..usize::from(entry.build_id_len)).unwrap_or_default(),
         path: entry.path.get(..usize::from(entry.path_len)).unwrap_or_default(),
         file: entry.file,
+        stays: entry.stays,
         replaced: entry.replaced.load(Ordering::Relaxed),
     })
 }

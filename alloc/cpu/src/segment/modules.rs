@@ -13,6 +13,8 @@ pub struct Published {
     generation: u64,
     modules: u32,
     replaced: u64,
+    /// Stacks that had been taken at the last look.
+    stacks: u32,
     /// The next modules to be published have frames in stacks that were taken before.
     inherited: bool,
 }
@@ -20,7 +22,7 @@ pub struct Published {
 impl Published {
     /// Nothing.
     pub const fn new() -> Self {
-        Published { generation: 0, modules: 0, replaced: 0, inherited: false }
+        Published { generation: 0, modules: 0, replaced: 0, stacks: 0, inherited: false }
     }
 
     /// In a new segment: publish all again.
@@ -67,7 +69,8 @@ impl Published {
                 }
                 continue;
             }
-            let first_stack = if self.inherited { 0 } else { stacks };
+            let earlier = (0..index as usize).filter_map(module);
+            let first_stack = if self.inherited { 0 } else { first_stack(&info, earlier, self.stacks, stacks) };
             let last_stack = if info.replaced { stacks } else { u32::MAX };
             // SAFETY: as above; the record is not published yet, and zero but for its number.
             sequence::change(seq, |_| unsafe { write(place, &info, first_stack, last_stack) });
@@ -75,7 +78,24 @@ impl Published {
         }
         self.modules = self.modules.max(count);
         self.replaced = replaced;
+        self.stacks = stacks;
         self.inherited = false;
+    }
+}
+
+/// The first of the stacks that may have frames in a new module, where `before` had been taken at the last look and
+/// `stacks` have by now.
+///
+/// Capture does without the table of modules while another thread writes to it, and a stack may come here before the
+/// modules of its frames do. So a module counts as there since the last look, or since the start if it was; unless
+/// another one was at its addresses before, whose frames are not to have its names.
+fn first_stack(module: &ModuleInfo, mut earlier: impl Iterator<Item = ModuleInfo>, before: u32, stacks: u32) -> u32 {
+    if module.stays {
+        0
+    } else if earlier.any(|other| other.start < module.end && module.start < other.end) {
+        stacks
+    } else {
+        before
     }
 }
 
@@ -100,5 +120,35 @@ unsafe fn write(place: *mut ModuleRecord, info: &ModuleInfo, first_stack: u32, l
         (&raw mut (*place).last_stack).write_volatile(last_stack);
         (&raw mut (*place).build_id).cast::<u8>().copy_from_nonoverlapping(build_id.as_ptr(), build_id_len);
         (&raw mut (*place).path).cast::<u8>().copy_from_nonoverlapping(path.as_ptr(), path_len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: u64, stays: bool) -> ModuleInfo {
+        let end = start + 0x1000;
+        ModuleInfo {
+            start,
+            end,
+            load_bias: start,
+            build_id: &[],
+            path: b"/lib/x.so",
+            file: None,
+            stays,
+            replaced: false,
+        }
+    }
+
+    #[test]
+    fn a_module_of_the_start_has_frames_in_stacks_that_came_before_it() {
+        assert_eq!(first_stack(&at(0x1000, true), core::iter::empty(), 5, 7), 0);
+    }
+
+    #[test]
+    fn a_module_that_was_opened_has_none_in_stacks_from_before_the_last_look_nor_of_the_one_that_it_replaces() {
+        assert_eq!(first_stack(&at(0x1000, false), [at(0x2000, false)].into_iter(), 5, 7), 5);
+        assert_eq!(first_stack(&at(0x1000, false), [at(0x2000, false), at(0x1800, false)].into_iter(), 5, 7), 7);
     }
 }
