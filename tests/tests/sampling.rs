@@ -134,6 +134,26 @@ fn large_blocks_that_are_kept_beside_a_hot_loop_of_large_blocks_are_in_the_profi
     }
 }
 
+/// With the same draws in each, the sum over the workers of a server was off as far as each of them.
+#[test]
+fn forked_children_that_do_the_same_have_samples_of_their_own() {
+    let pool = Pool::new();
+    let flags = ["-O1", "-g", "-fno-builtin"];
+    let program = compile_with_headers(pool.files(), "tests/csrc/forked_workers.c", "forked_workers", &flags);
+    let mut running = pool.program(program).start();
+    let workers: Vec<u32> = running.wait_until("all have allocated", |running| {
+        let workers = running.stdout().trim_end().strip_prefix("workers ")?.to_owned();
+        workers.split(' ').map(|pid| pid.parse().ok()).collect()
+    });
+    let said = |pid: &u32| Raw::of_process(&pool, *pid).total_under("keep", "inuse_space/bytes");
+    let said: Vec<_> = workers.iter().map(said).collect();
+    println!("{said:?} of 20,000,000");
+    assert!(said.iter().any(|bytes| *bytes != said[0]), "{said:?}");
+    // The standard error of one is 16 %.
+    assert!(said.iter().all(|bytes| (*bytes as f64 / 2e7 - 1.0).abs() < 0.8), "{said:?}");
+    running.finish().silent_success();
+}
+
 /// A list that a sample cuts mixes the order in which blocks are passed on,
 /// and with it the time that each of them takes.
 #[test]

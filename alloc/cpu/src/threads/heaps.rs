@@ -108,6 +108,8 @@ pub fn forget_other_threads() {
     for_each_heap(|heap| {
         if &raw const *heap == home {
             heap.registration.thread_id.set(os::thread_id());
+            // Else all children of a server would sample the same blocks, and the sum over them be off as far as each.
+            heap.seed();
             heap.registration.began_in_child.set(false);
         } else if !heap.path.thread_word.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null() {
             counters::sub(TierCounter::ThreadsLive, 1);

@@ -19,10 +19,15 @@ impl Heap {
 
     /// Starts the budgets of a new heap.
     pub fn start_budgets(&self) {
-        self.sampling.random.set((os::random_seed() ^ self.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        self.seed();
         let sizes = (SMALL_CLASSES..CLASSES).map(|class| SizeClass(class as u8).block());
         self.medium.budgets().zip(sizes).for_each(|(budget, size)| budget.divide(size));
         self.budgets().for_each(|budget| self.begin_budget(budget));
+    }
+
+    /// Has the draws to come be others than those of any other heap, and of the same one in other processes.
+    pub fn seed(&self) {
+        self.sampling.random.set((os::random_seed() ^ self.tag() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     }
 
     /// Starts a budget.
