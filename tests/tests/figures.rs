@@ -140,7 +140,7 @@ fn what_threads_exchange_is_known_to_the_block() {
         for round in 1..3 {
             assert_eq!(told(&mut running, &format!("{exchanged} 150000")), 5000);
             let what = format!("{exchanged} of {size}, round {round}");
-            assert_soon(&pool, running.pid(), &what, 5000 << 32 | 300_000 * round, both);
+            assert_soon(&pool, running.pid(), &what, (5000 << 32) + 300_000 * round, both);
         }
         let left = told(&mut running, "free 9");
         assert_soon(&pool, running.pid(), "frees nine of ten", left, |stats| blocks(stats, size));
