@@ -45,7 +45,8 @@ const PACE: usize = 4;
 /// A span, and how many pages at its start have memory behind them.
 type Ready = (&'static Slab, u32);
 
-/// The page heap, on a system.
+/// The page heap, on a system. Apart from the word of its lock, as the sampler is from its own.
+#[repr(align(128))]
 pub struct PageHeap<S: System = Kernel> {
     ground: Ground<S>,
     lanes: Lanes,

@@ -67,6 +67,8 @@ use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free};
 /// So long the end of the process waits for another thread's sample.
 const FINISH_PATIENCE_NS: u64 = 1_000_000_000;
 
+/// Apart from the word of its lock: each write to a line that others spin on takes it from all of them.
+#[repr(align(128))]
 struct Sampler {
     identity: Identity,
     segment: Option<Segment>,
