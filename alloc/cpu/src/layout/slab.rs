@@ -89,6 +89,9 @@ pub struct Slab {
     /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`]. Large block: see
     /// [`Slab::is_followed`].
     remote: Cell<u16>,
+    /// What `free` pushes onto, in the thread that owns it. Here, not beside the owner: the two lines are then fetched at
+    /// once.
+    into: Cell<Option<&'static FreeList>>,
     /// Slab of a heap: first block of the list that other threads' frees came back to. Sampled slab: address of its
     /// table of live slots. Large block: bytes asked for.
     pub aux: Cell<usize>,
@@ -111,8 +114,6 @@ pub struct Slab {
     second_line: SecondLine,
     /// Address of the heap that owns it, or one of [`owner`].
     pub owner: AtomicUsize,
-    /// What `free` pushes onto, in the thread that owns it.
-    into: Cell<Option<&'static FreeList>>,
     /// Pages of the span.
     pub pages: Cell<u32>,
     /// Size class of the blocks.
