@@ -40,7 +40,7 @@ pub struct ModuleInfo {
     pub path: &'static [u8],
     /// The file as it was when the module was first seen, if it has no build id; `None` if that is not known.
     pub file: Option<FileState>,
-    /// It was there when the program started, and is never unloaded.
+    /// It was there before the first capture, and is never unloaded.
     pub stays: bool,
     /// Another module has been seen at some of these addresses since.
     pub replaced: bool,

@@ -8,7 +8,8 @@
 //! a single block: its neighbours in the line of the processor's caches are another thread's.
 //!
 //! What is kept becomes the list that `malloc` pops, as a whole, when that has run out. Its blocks are of many slabs,
-//! then, and go back one by one. Their owners count them as in use all the while, as they do those in the outbox.
+//! then, and go back one by one. What no list was made of since the outbox was sent last goes home with that: each block
+//! may be all that is in use of its slab. Their owners count them as in use all the while, as they do those in the outbox.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -52,6 +53,8 @@ pub struct Exchange {
     kept: [Kept; SMALL_CLASSES],
     /// Bytes that all classes may keep together.
     reserved: Cell<usize>,
+    /// What is kept is on its way into the outbox, which may become full by it.
+    sending: Cell<bool>,
 }
 
 impl Exchange {
@@ -178,27 +181,36 @@ impl Heap {
     /// Sends home all that is kept, and begins again with nothing.
     pub(super) fn send_home(&'static self, slow: SlowPath) {
         self.exchange.reserved.set(0);
-        for kept in &self.exchange.kept {
-            kept.limit.set(0);
-            kept.refused.set(0);
-            kept.blocks.set(0);
-            let list = kept.first.replace(BlockPtr::NULL);
-            if !list.is_null() {
-                self.send_blocks(slow, list, false);
-            }
-        }
+        self.send_kept(slow, true);
     }
 
-    /// Sends what waits in the outbox, and what is kept without need: each block may be all that is in use of its slab.
+    /// Sends what waits in the outbox, and what is kept without need.
     #[cold]
     #[inline(never)]
     pub fn send_waiting(&'static self, slow: SlowPath) {
         self.outbox.flush(slow, self);
+        // An outbox that becomes full by what is sent calls this again: no deeper, the program's stack may be small.
+        if !self.exchange.sending.get() {
+            self.send_kept(slow, false);
+        }
+    }
+
+    /// Sends what is kept without need, or all, and then has no class keep any.
+    #[cold]
+    #[inline(never)]
+    fn send_kept(&'static self, slow: SlowPath, all: bool) {
+        self.exchange.sending.set(true);
         for kept in &self.exchange.kept {
-            if !kept.needed.replace(false) && kept.blocks.replace(0) > 0 {
+            let stays = kept.needed.replace(false) && !all;
+            if all {
+                kept.limit.set(0);
+                kept.refused.set(0);
+            }
+            if !stays && kept.blocks.replace(0) > 0 {
                 self.send_blocks(slow, kept.first.replace(BlockPtr::NULL), false);
             }
         }
+        self.exchange.sending.set(false);
     }
 
     /// Sends blocks of many slabs to those who own them, which are in the counters as freed or are not. How many.

@@ -200,10 +200,9 @@ impl Heap {
         slab.place.set(Place::None);
         if slab.in_use() == 0 {
             let bytes = self.empty_bytes.get() + slab.bytes();
-            let inherited = &self.inherited[index];
-            let is_more_than_its_own = inherited.get() > 0;
-            if is_more_than_its_own || bytes > self.empty_max.get() {
-                inherited.set(inherited.get() - u32::from(is_more_than_its_own));
+            let inherited = self.inherited[index].get();
+            self.inherited[index].set(inherited.saturating_sub(1));
+            if inherited > 0 || bytes > self.empty_max.get() {
                 return self.retire(slow, slab);
             }
             self.empty_bytes.set(bytes);
