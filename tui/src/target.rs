@@ -29,7 +29,20 @@ use crate::{sink, symbols};
 pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
     let entry = discovery::find(argument).map_err(|e| Failure::usage(e.to_string()))?;
     say_older(&entry);
+    say_successor(argument, &entry);
     Ok(entry)
+}
+
+/// Says that a process of the number that was asked for runs, and is not the one that is answered for.
+fn say_successor(argument: &str, entry: &SegmentEntry) {
+    let is_number = argument.parse::<u32>().is_ok();
+    if let Some(now) = discovery::successor(entry).filter(|_| is_number) {
+        sink::say(&format!(
+            "process {} is {now} now, which does not run on the pool: this is of {}, which had that number before",
+            entry.pid,
+            printable(&entry.exe)
+        ));
+    }
 }
 
 /// Says what a segment of an older version can't show.

@@ -95,6 +95,23 @@ fn a_process_is_found_by_the_pid_of_what_it_left_behind() {
 }
 
 #[test]
+fn who_asks_for_a_running_process_is_told_that_the_answer_is_of_an_earlier_one() {
+    let folder = Folder::new("number-given-again");
+    let number = std::process::id().to_string();
+    let path = write_segment(&folder.0, std::process::id());
+    let now = std::env::current_exe().unwrap();
+    for command in [&["stats"][..], &["dump", "--output", "/dev/null"], &["top", "--once"]] {
+        let output = poolscope(&folder.0).args(command).arg(&number).output().unwrap();
+        let said = stderr(&output);
+        for words in [&format!("is {} now", now.display()), "this is of /opt/kv/kvserver, which had that number"] {
+            assert!(output.status.success() && said.contains(words), "{command:?}: {said}");
+        }
+    }
+    let output = poolscope(&folder.0).arg("stats").arg(&path).output().unwrap();
+    assert_eq!(stderr(&output), "", "who names the file knows whose it is");
+}
+
+#[test]
 fn list_counts_the_dead_and_an_empty_folder_says_what_to_do() {
     let folder = Folder::new("list");
     let output = poolscope(&folder.0).arg("list").output().unwrap();

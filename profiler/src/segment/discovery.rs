@@ -220,6 +220,13 @@ pub fn newest_of(pid: u32) -> Option<SegmentEntry> {
     best_of(candidates(pid, uid).0.into_iter().filter(|entry| entry.start_ticks == start_ticks).collect())
 }
 
+/// The executable of the process that has the number of a segment's now, if it is not the program whose segment it is:
+/// that one has ended, or became another by `exec`.
+pub fn successor(entry: &SegmentEntry) -> Option<String> {
+    let runs = ProcStat::of(entry.pid).is_some_and(|stat| !stat.is_zombie());
+    (entry.state != ProcessState::Running && runs).then(|| executable(entry.pid))
+}
+
 /// What to say of the segment that a running process writes to, if it is of a version that can't be read.
 pub fn other_version_of(pid: u32) -> Option<FindError> {
     let is_its_own = |error: &FindError| match error {
@@ -371,10 +378,6 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
 /// Looks for what kept the library out of a process that runs.
 fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
-    let exe = fs::read_link(&link).map_or_else(
-        |_| fs::read_to_string(format!("/proc/{pid}/comm")).map_or("?".to_owned(), |comm| comm.trim().to_owned()),
-        |path| path.display().to_string(),
-    );
     let has_library = process::mapped_paths(pid)
         .is_some_and(|paths| paths.iter().any(|path| path.rsplit('/').next().is_some_and(is_pool)));
     let why = if has_library {
@@ -386,7 +389,16 @@ fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
     } else {
         NotOnPool::NotStartedWithIt
     };
-    FindError::NotOnPool { pid, exe: crate::words::printable::printable_str(exe), why, left }
+    FindError::NotOnPool { pid, exe: executable(pid), why, left }
+}
+
+/// The executable of a process, or its name where that can't be read.
+fn executable(pid: u32) -> String {
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).map_or_else(
+        |_| fs::read_to_string(format!("/proc/{pid}/comm")).map_or("?".to_owned(), |comm| comm.trim().to_owned()),
+        |path| path.display().to_string(),
+    );
+    crate::words::printable::printable_str(exe)
 }
 
 /// Whether a library of this name keeps a segment. That of named tensors lies in programs without the pool, too.
