@@ -13,6 +13,9 @@ static void *volatile *held;
 static int at;
 static char *volatile cache;
 static __thread char *volatile local;
+// A structure of places, not all of which are in use.
+static void *volatile places[64];
+enum { TRIES = 1000 };
 
 static void hold(size_t size) { held[at++] = malloc(size); }
 
@@ -77,6 +80,17 @@ int main(void) {
     scope = poolscope_heapcheck_begin();
     cache = realloc(cache, 5000);
     say("grown", poolscope_heapcheck_end(scope, NULL, &result), &result);
+    // An address of old, which moves with a structure's unused places, is none of a block that has it by chance.
+    void *others[TRIES];
+    places[0] = malloc(7777);
+    free(places[0]);
+    scope = poolscope_heapcheck_begin();
+    places[9] = places[0];
+    places[0] = NULL;
+    int tries = 0;
+    while (tries < TRIES && (others[tries] = malloc(7777)) != places[9]) tries++;
+    while (tries-- > 0) free(others[tries]);
+    say("moved", poolscope_heapcheck_end(scope, NULL, &result), &result);
     printf("none %d\n", poolscope_heapcheck_end(0, NULL, NULL));
 
     scrub();

@@ -19,6 +19,7 @@ fn a_c_program_learns_what_its_scopes_left_and_what_it_can_not_reach() {
         "over 1 1 101",
         "lazy 0 0 0",
         "grown 1 1 5000",
+        "moved 1 1 7777",
         "none -1",
         "reachable 0 0 0",
         "threads 1 of 1",

@@ -3,8 +3,10 @@
 //!
 //! At the scope's beginning the words of statics are noted that point into the pool ([`note`]). One that points to a
 //! block of the scope at its end, and was none of these, was filled in it; what such a block points to is kept, too, if
-//! it is of the scope ([`left`]). Statics are what modules have in writable memory; of thread-local storage counts the
-//! calling thread's. What the pool's own library has says nothing.
+//! it is of the scope ([`left`]). An address that stood in a static before and has moved a little counts as one of
+//! these: unused places of a structure go along with the others, and have what was in them. Statics are what modules
+//! have in writable memory; of thread-local storage counts the calling thread's. What the pool's own library has says
+//! nothing.
 //!
 //! Other threads run meanwhile, so the kernel reads the memory: what is unmapped is passed over.
 
@@ -26,10 +28,20 @@ const MOST: usize = 1 << 20;
 /// Words that are read at a time.
 const PIECE: usize = 1 << 13;
 const WORD: usize = size_of::<usize>();
+/// So far an address moves at most within a static, in bytes.
+const MOVES: usize = 4096;
 
-/// The words noted of each scope, ascending, behind the scope's number and how many there are. Null where none are.
-static NOTED: [AtomicPtr<usize>; PLACES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; PLACES];
-const HEAD: usize = 2;
+/// A word of a static: where it lies, and what it holds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Word {
+    at: usize,
+    holds: usize,
+}
+
+/// The words noted of each scope, by where they lie, behind the scope's number and how many there are. Null where none
+/// are.
+static NOTED: [AtomicPtr<Word>; PLACES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; PLACES];
+const HEAD: usize = 1;
 
 /// A block of a scope, as [`left`] asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,30 +54,29 @@ pub struct Block {
     pub bytes: u64,
 }
 
-fn place(scope: u32) -> &'static AtomicPtr<usize> {
+fn place(scope: u32) -> &'static AtomicPtr<Word> {
     &NOTED[scope as usize % PLACES]
 }
 
 /// The words noted at a place, which are nobody's any more.
-fn take(scope: u32) -> Option<Table<usize>> {
+fn take(scope: u32) -> Option<Table<Word>> {
     let first = place(scope).swap(core::ptr::null_mut(), Ordering::AcqRel);
     if first.is_null() {
         return None;
     }
-    // SAFETY: `note` gave a whole table away there, with its length in its second word, and whoever swaps it out has it
+    // SAFETY: `note` gave a whole table away there, with its length in its first entry, and whoever swaps it out has it
     // alone.
-    Some(unsafe { Table::from_parts(first, *first.add(1), MOST) })
+    Some(unsafe { Table::from_parts(first, (*first).holds, MOST) })
 }
 
 /// Notes what statics hold when a scope begins.
 pub fn note(scope: u32) {
     drop(take(scope));
-    let Some(mut words) = Table::<usize>::new(MOST) else { return };
-    let head = [scope as usize, 0].into_iter().all(|word| words.push(word));
-    let mut fits = head;
-    let read = statics(&[words.addresses()], |at, word| {
-        if arena::is_of_arena(word) {
-            fits &= words.push(at);
+    let Some(mut words) = Table::<Word>::new(MOST) else { return };
+    let mut fits = words.push(Word { at: scope as usize, holds: 0 });
+    let read = statics(&[words.addresses()], |at, holds| {
+        if arena::is_of_arena(holds) {
+            fits &= words.push(Word { at, holds });
         }
     });
     if !read || !fits {
@@ -73,7 +84,7 @@ pub fn note(scope: u32) {
     }
     let len = words.as_slice().len();
     words.as_mut_slice()[HEAD..].sort_unstable();
-    words.as_mut_slice()[1] = len;
+    words.as_mut_slice()[0].holds = len;
     let first = words.as_mut_slice().as_mut_ptr();
     core::mem::forget(words);
     place(scope).store(first, Ordering::Release);
@@ -88,7 +99,7 @@ pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
     let Some(noted) = take(scope).filter(|_| !blocks.is_empty()) else { return all };
     let own = [own, noted.addresses()];
     let noted = noted.as_slice();
-    if noted.first() != Some(&(scope as usize)) {
+    if noted.first().map(|head| head.at) != Some(scope as usize) {
         return all;
     }
     // SAFETY: zero bytes are no.
@@ -107,7 +118,7 @@ pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
     };
     // Of the other tables none has addresses in it yet.
     statics(&own, |at, word| {
-        if arena::is_of_arena(word) && noted[HEAD..].binary_search(&at).is_err() {
+        if arena::is_of_arena(word) && block_at(word).is_some() && !had(&noted[HEAD..], at, word) {
             keep(&mut next, word);
         }
     });
@@ -120,6 +131,13 @@ pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
     }
     let lost = blocks.iter().zip(kept.as_slice()).filter(|(_, kept)| **kept == 0);
     lost.fold((0, 0), |(count, bytes), (block, _)| (count + 1, bytes + block.bytes))
+}
+
+/// Whether the word at a place may be what the static held before.
+fn had(noted: &[Word], at: usize, word: usize) -> bool {
+    let near = noted.partition_point(|before| before.at + MOVES <= at);
+    let mut near = noted[near..].iter().take_while(|before| before.at < at + MOVES);
+    near.any(|before| before.at == at || before.holds == word)
 }
 
 /// Calls `f` with each word of statics and of this thread's locals, and where it lies. False if the kernel does not say
