@@ -15,7 +15,7 @@ use crate::process;
 const WINDOW: Duration = Duration::from_secs(3);
 /// The beginning of a window that is left out, for the dashboard's start and end.
 const SETTLING: Duration = Duration::from_secs(1);
-const PAIRS: usize = 5;
+const PAIRS: usize = 9;
 const WINDOWS: usize = 2 * PAIRS + 1;
 
 /// By how many per cent a busy program is slower in the windows in which a dashboard looks at it, each held against the
