@@ -74,6 +74,12 @@ static void interior_by_another_thread(void) {
     if (pthread_create(&thread, NULL, frees, p + 1024) == 0) pthread_join(thread, NULL);
 }
 
+static void small_interior_by_another_thread(void) {
+    pthread_t thread;
+    char *p = allocating(100);
+    if (pthread_create(&thread, NULL, frees, p + 16) == 0) pthread_join(thread, NULL);
+}
+
 static void double_free_medium(void) {
     char *p = allocating(20000);
     freeing(p);
@@ -294,6 +300,7 @@ static const struct {
 } faults[] = {
     FAULT(double_free), FAULT(double_free_after_others), FAULT(double_free_large), FAULT(double_free_by_another_thread),
     FAULT(double_free_medium), FAULT(interior_by_another_thread), FAULT(interior_start_of_large),
+    FAULT(small_interior_by_another_thread),
     FAULT(interior), FAULT(interior_unaligned), FAULT(interior_medium), FAULT(interior_large), FAULT(stack_address),
     FAULT(mapping), FAULT(overflow), FAULT(overflow_of_a_large_block), FAULT(overflow_found_by_realloc),
     FAULT(underflow), FAULT(overflow_of_aligned), FAULT(write_after_free), FAULT(realloc_after_free),

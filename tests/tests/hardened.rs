@@ -370,6 +370,7 @@ fn some_faults_are_found_always() {
         ("mapping", NEVER, "free of *, which is not an allocated block"),
         ("double_free_large", NEVER, "free of *, which is not an allocated block"),
         ("interior_by_another_thread", NEVER, "free of *, which lies 1024 bytes inside a block of up to 20480 bytes"),
+        ("small_interior_by_another_thread", NEVER, "free of *, which lies 16 bytes inside a block of up to 112 bytes"),
         ("double_free", ALWAYS, "double free of *, a block of up to 32 bytes"),
         ("interior", ALWAYS, "free of *, which lies 16 bytes inside a block of up to 112 bytes"),
         ("interior_start_of_large", NEVER, "free of *, which lies 16 bytes inside a block of up to 720896 bytes"),

@@ -13,7 +13,6 @@ use crate::entry::{self, Entry};
 use crate::hardened::{self, Origin};
 use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::block::BlockPtr;
-use crate::layout::misuse;
 use crate::layout::slab::{Slab, owner};
 use crate::threads::thread_pointer;
 use crate::tiers::thread_cache::Heap;
@@ -168,7 +167,7 @@ fn gather(p: *mut u8) -> bool {
     let offset = pages as usize * ARENA_PAGE + p as usize % ARENA_PAGE;
     tag > owner::LARGE
         && tag != own.heap.tag()
-        && misuse::inside_block(slab, offset) == 0
+        && slab.class.get().begins_at(offset as u32)
         && (own.heap.keep(own.slow, slab.class.get(), BlockPtr::new(p))
             || own.heap.gather(own.slow, slab, BlockPtr::new(p)))
 }

@@ -4,30 +4,20 @@ use crate::kernel::message::Message;
 use crate::layout::block::BlockPtr;
 use crate::layout::slab::Slab;
 
-/// Ends the process unless the address has the alignment that all blocks of the slab have. For most addresses inside a
-/// block that is the same as [`check_start`], without its division: that takes a tenth of what such a free takes.
-#[inline]
-pub fn check_alignment(slab: &'static Slab, block: BlockPtr) {
-    let size = slab.class.get().block();
-    if block.address() as usize & ((size & size.wrapping_neg()) - 1) != 0 {
-        check_start(slab, block);
-    }
-}
-
 /// Ends the process unless a block of the slab begins at this address.
 #[inline]
 pub fn check_start(slab: &'static Slab, block: BlockPtr) {
-    let inside = inside_block(slab, block.address() as usize - slab.address() as usize);
-    if inside != 0 {
-        not_a_start(block.address(), inside, slab.class.get().block());
+    let offset = block.address() as usize - slab.address() as usize;
+    if !slab.class.get().begins_at(offset as u32) {
+        inside_block(slab, block);
     }
 }
 
-/// How far inside a block of the slab the byte lies that is `offset` bytes behind the slab's start.
-#[inline(always)]
-pub fn inside_block(slab: &'static Slab, offset: usize) -> usize {
-    // A slab is shorter than 4 GiB, and the division of such numbers is the faster one.
-    (offset as u32 % slab.class.get().block() as u32) as usize
+#[cold]
+#[inline(never)]
+fn inside_block(slab: &'static Slab, block: BlockPtr) -> ! {
+    let (offset, size) = (block.address() as usize - slab.address() as usize, slab.class.get().block());
+    not_a_start(block.address(), offset % size, size)
 }
 
 /// Ends the process: `p` lies inside a block that has room for `block` bytes.

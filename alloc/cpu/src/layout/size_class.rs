@@ -86,6 +86,20 @@ pub const fn build_table() -> [ClassInfo; CLASSES] {
     table
 }
 
+/// For each class 2^64 divided by the bytes of a block, rounded up: what tells their multiples by one multiplication (Lemire,
+/// Kaser and Kurz, "Faster remainder by direct computation", 2019).
+static STEPS: [u64; CLASSES] = build_steps();
+
+const fn build_steps() -> [u64; CLASSES] {
+    let mut steps = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        steps[class] = u64::MAX / block_of(class) as u64 + 1;
+        class += 1;
+    }
+    steps
+}
+
 impl SizeClass {
     /// The class of a request of at most [`SMALL_MAX`] bytes.
     #[inline(always)]
@@ -170,6 +184,15 @@ impl SizeClass {
     pub fn block(self) -> usize {
         self.info().block as usize
     }
+
+    /// Whether a block begins so many bytes behind the start of a slab, at least if the slab were long enough. A slab is
+    /// shorter than 4 GiB.
+    #[inline(always)]
+    pub fn begins_at(self, offset: u32) -> bool {
+        // SAFETY: as in `info`.
+        let step = unsafe { *STEPS.get_unchecked(self.index()) };
+        u64::from(offset).wrapping_mul(step) < step
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +206,20 @@ mod tests {
             assert!(class.block() >= size, "{size}");
             if class.index() > 1 {
                 assert!(SizeClass(class.0 - 1).block() < size, "{size}");
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_begin_at_multiples_of_their_size() {
+        for class in SizeClass::all() {
+            let block = class.block() as u32;
+            for multiple in (0..=2000).chain([u32::MAX / block]).map(|blocks| blocks.min(u32::MAX / block) * block) {
+                assert!(class.begins_at(multiple), "{multiple} of {block}");
+                for inside in [1, 8, 15, block / 2, block - 1] {
+                    let offset = multiple.saturating_add(inside);
+                    assert_eq!(class.begins_at(offset), offset % block == 0, "{offset} of {block}");
+                }
             }
         }
     }

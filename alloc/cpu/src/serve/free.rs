@@ -20,32 +20,35 @@ pub fn free(slow: SlowPath, heap: Option<&'static Heap>, block: BlockPtr) {
         owner::NONE => misuse::invalid(block.address()),
         owner::SAMPLED => sampler::free_block(slow, slab, block),
         owner::LARGE => large::free(slow, slab, block.address()),
-        tag => match heap {
-            Some(heap) if tag != owner::CENTRAL && tag != heap.tag() => {
-                misuse::check_alignment(slab, block);
-                heap.free_remote(slow, slab, block);
+        tag => {
+            misuse::check_start(slab, block);
+            match heap {
+                Some(heap) if tag != owner::CENTRAL && tag != heap.tag() => heap.free_remote(slow, slab, block),
+                _ => free_here(slow, heap, slab, block, tag),
             }
-            _ => {
-                misuse::check_start(slab, block);
-                if let Some(heap) = heap
-                    && tag == owner::CENTRAL
-                {
-                    heap.take_over(slow, slab);
-                }
-                if let Some(heap) = heap
-                    && tag == heap.tag()
-                    && reasons::is_counting()
-                {
-                    heap.check_free(slab, block);
-                    let class = slab.class.get();
-                    if class.is_medium() {
-                        return heap.free_medium(slow, class, block);
-                    }
-                }
-                give_back::batch(slow, heap, Batch::of(block));
-            }
-        },
+        }
     }
+}
+
+/// Frees a block of a slab that is the thread's own or the central cache's, or for a thread without a heap.
+#[inline(always)]
+fn free_here(slow: SlowPath, heap: Option<&'static Heap>, slab: &'static Slab, block: BlockPtr, tag: usize) {
+    if let Some(heap) = heap
+        && tag == owner::CENTRAL
+    {
+        heap.take_over(slow, slab);
+    }
+    if let Some(heap) = heap
+        && tag == heap.tag()
+        && reasons::is_counting()
+    {
+        heap.check_free(slab, block);
+        let class = slab.class.get();
+        if class.is_medium() {
+            return heap.free_medium(slow, class, block);
+        }
+    }
+    give_back::batch(slow, heap, Batch::of(block));
 }
 
 /// Frees what signal handlers left behind.

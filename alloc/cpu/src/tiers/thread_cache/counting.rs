@@ -14,7 +14,7 @@ use crate::tiers::thread_cache::exchange;
 
 /// Whether a block of the class begins so many bytes behind the start of a slab.
 pub(super) fn is_start(offset: usize, class: SizeClass) -> bool {
-    offset / class.block() < class.info().capacity as usize && offset.is_multiple_of(class.block())
+    offset < class.block() * class.info().capacity as usize && class.begins_at(offset as u32)
 }
 
 impl Heap {
