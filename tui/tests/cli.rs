@@ -112,6 +112,20 @@ fn who_asks_for_a_running_process_is_told_that_the_answer_is_of_an_earlier_one()
 }
 
 #[test]
+fn a_process_without_the_pool_is_not_watched_for_one_that_had_its_number() {
+    let folder = Folder::new("watch-number-given-again");
+    let mut sleep = Command::new("sleep").arg("30").spawn().unwrap();
+    write_segment(&folder.0, sleep.id());
+    let output = poolscope(&folder.0).args(["watch", &sleep.id().to_string(), "--dump-at-rss", "1G"]).output().unwrap();
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    for words in ["does not run on the pool", "An earlier process of this number left"] {
+        assert_eq!(stderr(&output).matches(words).count(), 1, "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn list_counts_the_dead_and_an_empty_folder_says_what_to_do() {
     let folder = Folder::new("list");
     let output = poolscope(&folder.0).arg("list").output().unwrap();

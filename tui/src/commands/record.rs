@@ -317,7 +317,7 @@ impl Record {
             }
             if begun.elapsed() > STARTING {
                 // Says why it is not on the pool, if that can be known.
-                let problem = target::find(&child.id().to_string()).err();
+                let problem = target::find_running(&child.id().to_string()).err();
                 let why = problem.map_or_else(|| "it has no segment".to_owned(), |failure| failure.to_string());
                 return Err(Failure::usage(format!("nothing is recorded: {why}")).into());
             }

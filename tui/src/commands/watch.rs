@@ -85,7 +85,7 @@ impl Watch {
         let begun = Instant::now();
         while target::newest_segment(self.pid).is_none() && runs() {
             if begun.elapsed() > STARTING {
-                target::find(&self.pid.to_string())?;
+                target::find_running(&self.pid.to_string())?;
             }
             sleep(INTERVAL);
         }

@@ -86,8 +86,8 @@ pub const fn build_table() -> [ClassInfo; CLASSES] {
     table
 }
 
-/// For each class 2^64 divided by the bytes of a block, rounded up: what tells their multiples by one multiplication (Lemire,
-/// Kaser and Kurz, "Faster remainder by direct computation", 2019).
+/// For each class 2^64 divided by the bytes of a block, rounded up: what tells their multiples by one multiplication
+/// (Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019).
 static STEPS: [u64; CLASSES] = build_steps();
 
 const fn build_steps() -> [u64; CLASSES] {
@@ -185,8 +185,8 @@ impl SizeClass {
         self.info().block as usize
     }
 
-    /// Whether a block begins so many bytes behind the start of a slab, at least if the slab were long enough. A slab is
-    /// shorter than 4 GiB.
+    /// Whether a block begins so many bytes behind the start of a slab, at least if the slab were long enough. A slab
+    /// is shorter than 4 GiB.
     #[inline(always)]
     pub fn begins_at(self, offset: u32) -> bool {
         // SAFETY: as in `info`.

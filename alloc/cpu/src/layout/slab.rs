@@ -89,8 +89,8 @@ pub struct Slab {
     /// Blocks in the list that other threads' frees came back to, see [`Slab::push_batch`]. Large block: see
     /// [`Slab::is_followed`].
     remote: Cell<u16>,
-    /// What `free` pushes onto, in the thread that owns it. Here, not beside the owner: the two lines are then fetched at
-    /// once.
+    /// What `free` pushes onto, in the thread that owns it. Here, not beside the owner: the two lines are then fetched
+    /// at once.
     into: Cell<Option<&'static FreeList>>,
     /// Slab of a heap: first block of the list that other threads' frees came back to. Sampled slab: address of its
     /// table of live slots. Large block: bytes asked for.

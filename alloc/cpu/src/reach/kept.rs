@@ -109,17 +109,18 @@ pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
         let at = blocks.partition_point(|block| block.address <= word).checked_sub(1)?;
         (word - blocks[at].address < blocks[at].size.max(1)).then_some(at)
     };
-    let mut keep = |next: &mut Table<u32>, word: usize| {
-        if let Some(at) = block_at(word)
-            && core::mem::replace(&mut kept.as_mut_slice()[at], 1) == 0
-        {
-            next.push(at as u32);
+    let mut keep = |next: &mut Table<u32>, block: usize| {
+        if core::mem::replace(&mut kept.as_mut_slice()[block], 1) == 0 {
+            next.push(block as u32);
         }
     };
     // Of the other tables none has addresses in it yet.
     statics(&own, |at, word| {
-        if arena::is_of_arena(word) && block_at(word).is_some() && !had(&noted[HEAD..], at, word) {
-            keep(&mut next, word);
+        if arena::is_of_arena(word)
+            && let Some(block) = block_at(word)
+            && !had(&noted[HEAD..], at, word)
+        {
+            keep(&mut next, block);
         }
     });
     // What a kept block points to.
@@ -127,7 +128,11 @@ pub fn left(scope: u32, blocks: &mut Table<Block>) -> (u64, u64) {
     while let Some(&at) = next.as_slice().get(followed) {
         followed += 1;
         let Block { address, size, .. } = blocks[at as usize];
-        read_words((address, address + size), &mut piece, &mut |_, word| keep(&mut next, word));
+        read_words((address, address + size), &mut piece, &mut |_, word| {
+            if let Some(block) = block_at(word) {
+                keep(&mut next, block);
+            }
+        });
     }
     let lost = blocks.iter().zip(kept.as_slice()).filter(|(_, kept)| **kept == 0);
     lost.fold((0, 0), |(count, bytes), (block, _)| (count + 1, bytes + block.bytes))

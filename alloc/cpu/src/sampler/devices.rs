@@ -95,11 +95,10 @@ pub fn device_holders(entered: &Entered, device: u32, kind: u16, all: &mut Sampl
 
 /// A place for a pool in the regions of devices. `None` if all are taken.
 ///
-/// The pool's first block does not wait for what the first stack needs: the segment, and what is read of the modules,
-/// which may be on disk only. The stack of this call is walked for it, and forgotten.
+/// The pool's first block does not wait for what is read of modules for a first stack, which may be on disk only: the
+/// stack of this call is walked for it, and forgotten.
 pub fn attach(entered: &Entered) -> Option<u32> {
     let _ = capture::of_many(entered.heap, &Caller::here());
-    begin_recording(entered.slow, entered.heap);
     let mut sampler = SAMPLER.lock(entered.slow);
     let free = sampler.devices.trailing_ones();
     let capacity = sampler.own_segment().map_or(0, |segment| segment.capacity(Region::Devices) as u32);

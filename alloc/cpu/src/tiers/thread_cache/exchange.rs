@@ -8,8 +8,9 @@
 //! a single block: its neighbours in the line of the processor's caches are another thread's.
 //!
 //! What is kept becomes the list that `malloc` pops, as a whole, when that has run out. Its blocks are of many slabs,
-//! then, and go back one by one. What no list was made of since the outbox was sent last goes home with that: each block
-//! may be all that is in use of its slab. Their owners count them as in use all the while, as they do those in the outbox.
+//! then, and go back one by one. What no list was made of since the outbox was sent last goes home with that: each
+//! block may be all that is in use of its slab. Their owners count them as in use all the while, as they do those in
+//! the outbox.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
