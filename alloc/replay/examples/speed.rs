@@ -2,7 +2,7 @@
 //! recorded traces, cold and warm.
 //!
 //! `cargo run --release -p poolscope-replay --example speed -- [--device sim|N] [--rounds N] [--recorded]
-//! [--traces-only] [--first-moment] [--threads N] [--stats] [--set SETTING=VALUE] [TRACE.gz ...]`
+//! [--traces-only] [--first-moment] [--threads N] [--stats] [--set SETTING=VALUE] [mix-4x512-7 | TRACE.gz ...]`
 //!
 //! With `--first-moment`, threads do 100,000 pairs each on a pool that has nothing, and the simulated device's calls
 //! take the time that they are charged with. With `--threads`, only so many do, and pairs by size are left out;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use poolscope_gpu::{Config, Cuda, Device, NoRecorder, Picture, Pool, Recorder, Sample, Simulated, Stream, Token};
-use poolscope_replay::{Replay, Trace};
+use poolscope_replay::{Replay, Trace, synthetic};
 
 const PAIRS: u32 = 1_000_000;
 const LIVE: usize = 64;
@@ -124,7 +124,11 @@ fn threads<D: Device>(pool: &Pool<D>, streams: &[Stream], sizes: Sizes, rounds: 
 }
 
 fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usize) {
-    let trace = Trace::open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let trace = match synthetic::make(path, 17) {
+        Some(text) => Trace::parse(&text),
+        None => Trace::open(path),
+    };
+    let trace = trace.unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut replay = Replay::new(&trace, pool, streams.to_vec());
     let mut figures = Vec::new();
     for pass in 0..6 + rounds {
