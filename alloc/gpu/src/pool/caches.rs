@@ -11,7 +11,7 @@ use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::align_up;
 use crate::small::{
-    Counters, Drained, FittedBlock, FittedMark, Limits, Mark, PoolHandle, StreamCache, ThreadCache, class_of,
+    Counters, Drained, FittedBlock, FittedMark, FittedState, Limits, PoolHandle, StreamCache, ThreadCache, class_of,
     is_medium, size_of, take_last, with_cache,
 };
 use crate::streams::LaneId;
@@ -214,8 +214,7 @@ impl<D: Device> Shared<D> {
         if limits.count {
             cache.counters.fitted_allocated(block.bytes);
         }
-        let mark = self.read.pages.find(block.address).1;
-        mark.into_iter().for_each(|mark| mark.give_fitted(block.bytes));
+        self.read.pages.fitted(block.address).into_iter().for_each(|mark| mark.give(block.bytes));
         Some(block.address)
     }
 
@@ -261,7 +260,7 @@ impl<D: Device> Shared<D> {
         lane: LaneId,
         address: u64,
         bytes: u64,
-        mark: Mark<'_>,
+        mark: FittedMark<'_>,
         count: bool,
     ) -> bool {
         // SAFETY: the caller's.
@@ -269,7 +268,7 @@ impl<D: Device> Shared<D> {
         if !lists.keep_fitted(lane, FittedBlock { address, bytes }, self.read.most_kept.load(Ordering::Relaxed)) {
             return false;
         }
-        mark.keep_fitted(bytes);
+        mark.keep(bytes);
         cache.counters.kept.store(lists.fitted_bytes(), Ordering::Relaxed);
         if count {
             cache.counters.fitted_freed(bytes);
@@ -284,9 +283,11 @@ impl<D: Device> Shared<D> {
             let stream_cache = unsafe { cache.stream_cache() };
             self.resolve(cache, stream_cache, stream)?;
             let Some(lane) = stream_cache.last.1 else { return Ok(false) };
-            let (page, mark) = self.read.pages.find(address);
-            let (true, Some(mark)) = (page.is_fitted() && page.is_of(lane), mark) else { return Ok(false) };
-            let FittedMark::Given(bytes) = mark.fitted() else { return Ok(false) };
+            let pages = &self.read.pages;
+            let (true, Some(mark)) = (pages.get(address).is_fitted_of(lane), pages.fitted(address)) else {
+                return Ok(false);
+            };
+            let FittedState::Given(bytes) = mark.state() else { return Ok(false) };
             let limits = stream_cache.limits;
             // SAFETY: the version was seen just now.
             if unsafe { self.keep(cache, lane, address, bytes, mark, limits.count) } {

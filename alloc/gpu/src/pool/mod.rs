@@ -34,7 +34,7 @@ use crate::device::{Device, Driver, Pinned, Stream};
 use crate::large::{Large, PoolId};
 use crate::settings::Config;
 use crate::small::{
-    Counters, CurrentCache, FittedMark, LARGEST, Mark, Page, Pages, ThreadCache, class_of, for_each_stream_cache,
+    Counters, CurrentCache, FittedState, LARGEST, Mark, Page, Pages, ThreadCache, class_of, for_each_stream_cache,
     is_medium, size_of, with_current_cache,
 };
 use crate::watch::hooks::{self, Quiet};
@@ -229,11 +229,12 @@ impl<D: Device> Pool<D> {
     #[inline(always)]
     pub fn free_quickly(&self, address: u64, stream: Stream) -> bool {
         let (page, mark) = self.shared.read.pages.find(address);
-        let given = mark.filter(|mark| mark.is_given());
-        match (page.class(), given) {
-            (Some(class), Some(mark)) => self.push(address, class, page, mark, stream),
-            (None, _) if page.is_fitted() => self.keep(address, page, mark, stream),
-            _ => false,
+        match page.class() {
+            Some(class) => match mark.filter(|mark| mark.is_given()) {
+                Some(mark) => self.push(address, class, page, mark, stream),
+                None => false,
+            },
+            None => page.is_fitted() && self.keep(address, page, stream),
         }
     }
 
@@ -272,10 +273,10 @@ impl<D: Device> Pool<D> {
 
     /// Keeps a fitted block in the thread's cache, if it is of the stream used last, which alone uses it.
     #[inline(never)]
-    fn keep(&self, address: u64, page: Page, mark: Option<Mark<'_>>, stream: Stream) -> bool {
+    fn keep(&self, address: u64, page: Page, stream: Stream) -> bool {
         let shared = &*self.shared;
-        let Some(mark) = mark else { return false };
-        let FittedMark::Given(bytes) = mark.fitted() else { return false };
+        let Some(mark) = shared.read.pages.fitted(address) else { return false };
+        let FittedState::Given(bytes) = mark.state() else { return false };
         let keep = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
             let stream_cache = unsafe { cache.stream_cache() };
@@ -286,15 +287,18 @@ impl<D: Device> Pool<D> {
         with_current_cache(shared.read.id, keep).unwrap_or(false)
     }
 
+    /// Whether a thread keeps the fitted block that begins there.
+    fn is_kept(&self, address: u64) -> bool {
+        self.shared.read.pages.fitted_state(address) == FittedState::Kept
+    }
+
     /// Says that work on this stream uses the block, too: when it is freed,
     /// it waits for what the stream has to do then.
     pub fn record_stream(&self, address: u64, stream: Stream) -> Result<(), PoolError> {
         let (page, mark) = self.shared.read.pages.find(address);
         let result = match page.class() {
             Some(_) if !mark.is_some_and(Mark::is_given) => Err(self.core().no_block(address)),
-            None if page.is_fitted() && mark.is_some_and(|mark| mark.fitted() == FittedMark::Kept) => {
-                Err(self.core().no_block(address))
-            }
+            None if page.is_fitted() && self.is_kept(address) => Err(self.core().no_block(address)),
             class => self.core().share(address, stream, class.is_some()),
         };
         match self.shared.pinned.get() {
@@ -308,7 +312,7 @@ impl<D: Device> Pool<D> {
         let (page, mark) = self.shared.read.pages.find(address);
         match page.class() {
             Some(class) => mark.is_some_and(Mark::is_given).then(|| size_of(class)),
-            None if page.is_fitted() && mark.is_some_and(|mark| mark.fitted() == FittedMark::Kept) => None,
+            None if page.is_fitted() && self.is_kept(address) => None,
             None => {
                 let size = self.core().large.size_of(address);
                 size.or_else(|| self.shared.pinned.get()?.size_of(address))

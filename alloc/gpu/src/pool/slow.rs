@@ -11,7 +11,7 @@ use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::NO_ADDRESSES;
 use crate::small::{
-    Counters, FittedMark, LARGEST, Mark, PAGE, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache,
+    Counters, FittedState, LARGEST, Mark, PAGE, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache,
 };
 use crate::streams::LaneId;
 use crate::watch::Sample;
@@ -257,14 +257,14 @@ impl<D: Device> Pool<D> {
             self.core().check_stream(address, stream)?;
         }
         let Some(class) = page.class() else {
-            let fitted = mark.filter(|_| page.is_fitted()).map_or(FittedMark::None, Mark::fitted);
-            if fitted == FittedMark::Kept {
+            let fitted = if page.is_fitted() { shared.read.pages.fitted_state(address) } else { FittedState::None };
+            if fitted == FittedState::Kept {
                 return Err(self.core().no_block(address));
             }
             let may_be_sample = page.is_recorded() || !shared.read.pages.has(address);
             if may_be_sample {
                 shared.forget(address, || match fitted {
-                    FittedMark::Given(bytes) => bytes,
+                    FittedState::Given(bytes) => bytes,
                     _ => self.core().large.size_of(address).unwrap_or(0),
                 });
             }
@@ -272,7 +272,7 @@ impl<D: Device> Pool<D> {
             if shared.read.is_told() && self.core().large.size_of(address).is_some() {
                 shared.recorder.told_freed(address, stream);
             }
-            let is_kept = matches!(fitted, FittedMark::Given(_)) && shared.keep_slowly(address, stream)?;
+            let is_kept = matches!(fitted, FittedState::Given(_)) && shared.keep_slowly(address, stream)?;
             let result = if is_kept { Ok(()) } else { self.core().free_large(address, stream) };
             return match shared.pinned.get() {
                 Some(pinned) if matches!(result, Err(PoolError::NotABlock(_))) => pinned.free(address, stream),

@@ -11,8 +11,6 @@ use super::classes::{ALWAYS_IN_SLABS, LARGEST};
 const SLOTS: usize = 64;
 const STEPS_LOG2: u32 = 4;
 const STEPS: usize = 64;
-/// Lengths of blocks are multiples of this.
-const UNIT_LOG2: u32 = 8;
 
 const _: () = assert!(STEPS == ((LARGEST / ALWAYS_IN_SLABS).ilog2() as usize) << STEPS_LOG2);
 const _: () = assert!(SLOTS == u64::BITS as usize);
@@ -107,22 +105,11 @@ impl Fitted {
     }
 }
 
-/// The word of a block that the program has, and of one that is kept: its bytes in units. Other words are small blocks'.
-pub fn word_of(bytes: u64) -> u32 {
-    (bytes >> UNIT_LOG2) as u32
-}
-
-/// The bytes that a word says.
-#[inline]
-pub fn bytes_of(word: u32) -> u64 {
-    u64::from(word) << UNIT_LOG2
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Fitted, FittedBlock, SLOTS, STEPS, bytes_of, step_of, word_of};
+    use super::{Fitted, FittedBlock, SLOTS, STEPS, step_of};
 
     #[test]
     fn steps_rise_with_the_length() {
@@ -131,7 +118,6 @@ mod tests {
         assert!(steps.is_sorted());
         assert_eq!((steps[0], steps[lengths.len() - 1]), (0, STEPS - 1));
         assert_eq!((step_of(128 << 10), step_of(136 << 10), step_of((136 << 10) - 256)), (16, 17, 16));
-        assert!(lengths.iter().all(|bytes| bytes_of(word_of(*bytes)) == *bytes && word_of(*bytes) > 1));
     }
 
     #[test]

@@ -14,15 +14,15 @@ mod barrier;
 mod classes;
 mod current;
 mod fitted;
-mod given;
 mod pages;
 mod slabs;
 mod thread_cache;
+mod words;
 
 pub use barrier::pass_by_all_threads;
 pub use classes::{CLASSES, LARGEST, PAGE, class_of, is_medium, size_of};
 pub use fitted::FittedBlock;
-pub use pages::{FittedMark, Mark, Page, Pages};
+pub use pages::{FittedMark, FittedState, Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
     Counters, CurrentCache, Drained, Limits, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache,

@@ -1,62 +1,70 @@
-//! What lies at an address: for each 64 KiB of the reserved range, the class and the lane of the slab there; and which
-//! of its blocks the program has ([`super::given`]).
+//! What lies at an address: for each 64 KiB of the reserved range, the class and the lane of the slab there, or that a
+//! fitted block may begin there; and which of the blocks the program has.
 //!
 //! A free reads it without a lock. It is written when a slab comes or goes, and when a block is first shared, each time
 //! by who holds the pool's lock; a program that frees a block got its address after that. That a block is recorded is
 //! written under the lock of the records, before the program has the block or when it gives it back,
 //! so that nobody shares it meanwhile. A page on which a fitted block begins is written under either lock.
+//!
+//! **Which blocks the program has.** The host never touches device memory, so a block can't carry the mark itself. A free
+//! that finds no mark is refused: of a block that was freed before, of an address inside of one. Marks are plain stores,
+//! because who frees a block got its address from who allocated it. Two threads that free one block at the same moment
+//! may both find the mark, on the fast path; a hardened pool has none. Blocks of slabs have a word for each 256 bytes
+//! that they may begin at. It is a word and not a bit, so that threads don't write to the same word; and as long as that
+//! a batch of the smallest blocks, which goes to one thread, has a cache line of its own. Fitted blocks have one beside
+//! their page's: they are far apart, and each would touch a page of words of its own.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::classes::{PAGE, size_of};
-use super::fitted::{bytes_of, word_of};
-use super::given::Words;
+use super::classes::{ALWAYS_IN_SLABS, LARGEST, PAGE, size_of};
+use super::words::Words;
 use crate::streams::LaneId;
 
-/// Pages that are entered together: those of 4 GiB.
-const IN_PART: usize = 65_536;
-const PART: u64 = PAGE * IN_PART as u64;
+/// Memory that is entered together.
+const PART: u64 = 4 << 30;
+/// Bytes that blocks begin at multiples of.
+const UNIT: u64 = size_of(0);
 
 /// A part of the range.
 struct Part {
-    /// What lies on each page.
-    pages: Box<[AtomicU32; IN_PART]>,
-    /// Which blocks on them the program has.
-    given: Words<PART>,
+    /// What lies on each page, and the mark of the fitted block that begins there.
+    pages: Words<PART, PAGE, 2>,
+    /// The marks of blocks of slabs.
+    given: Words<PART, UNIT, 1>,
 }
 
 impl Part {
     fn new() -> Part {
-        Part { pages: Box::new([const { AtomicU32::new(0) }; IN_PART]), given: Words::new() }
+        Part { pages: Words::new(), given: Words::new() }
     }
 
     #[inline]
     fn page(&self, offset: u64) -> &AtomicU32 {
-        &self.pages[(offset / PAGE) as usize % IN_PART]
+        let [page, _] = self.pages.at(offset);
+        page
+    }
+
+    #[inline]
+    fn mark(&self, offset: u64) -> Mark<'_> {
+        let [word] = self.given.at(offset);
+        Mark(word)
+    }
+
+    #[inline]
+    fn fitted_mark(&self, offset: u64) -> FittedMark<'_> {
+        let [_, word] = self.pages.at(offset);
+        FittedMark { word, place: (offset % PAGE / UNIT) as u32 }
     }
 }
 
-/// What the mark of a block of a slab says that the program has.
-const GIVEN: u32 = 1;
-/// Of a fitted block the mark says how long it is, and whether a thread keeps it.
-const KEPT: u32 = 1 << 31;
-
-/// The mark of a small block: whether the program has it.
+/// The mark of a block of a slab: whether the program has it.
 #[derive(Clone, Copy)]
 pub struct Mark<'a>(&'a AtomicU32);
 
-/// What the mark of a fitted block says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FittedMark {
-    /// No such block begins there.
-    None,
-    /// The program has it; its bytes.
-    Given(u64),
-    /// A thread keeps it.
-    Kept,
-}
+/// What the mark says of a block that the program has.
+const GIVEN: u32 = 1;
 
 impl Mark<'_> {
     /// Whether the program has the block.
@@ -81,27 +89,68 @@ impl Mark<'_> {
     pub fn give(self) {
         self.0.store(GIVEN, Ordering::Relaxed);
     }
+}
 
-    /// What it says where the page is of fitted blocks.
+/// The mark of a fitted block: its bytes in units, where on its page it begins, and whether a thread keeps it. 0 if none
+/// begins on the page; it is longer than that, so there is one at most.
+#[derive(Clone, Copy)]
+pub struct FittedMark<'a> {
+    word: &'a AtomicU32,
+    /// Where on its page the block begins, in units.
+    place: u32,
+}
+
+/// What the mark of a fitted block says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FittedState {
+    /// No such block begins there.
+    None,
+    /// The program has it; its bytes.
+    Given(u64),
+    /// A thread keeps it.
+    Kept,
+}
+
+/// The place is above the others.
+const PLACE_SHIFT: u32 = 24;
+const KEPT: u32 = 1 << (PLACE_SHIFT - 1);
+
+const _: () = assert!(LARGEST / UNIT < KEPT as u64 && PAGE <= ALWAYS_IN_SLABS);
+const _: () = assert!(PAGE / UNIT <= 1 << (u32::BITS - PLACE_SHIFT));
+
+impl FittedMark<'_> {
+    fn of(self, bytes: u64) -> u32 {
+        self.place << PLACE_SHIFT | (bytes / UNIT) as u32
+    }
+
+    /// What it says of the block that begins there.
     #[inline]
-    pub fn fitted(self) -> FittedMark {
-        match self.0.load(Ordering::Relaxed) {
-            0 | GIVEN => FittedMark::None,
-            word if word & KEPT != 0 => FittedMark::Kept,
-            word => FittedMark::Given(bytes_of(word)),
+    pub fn state(self) -> FittedState {
+        let word = self.word.load(Ordering::Relaxed);
+        let units = word & (KEPT - 1);
+        match word >> PLACE_SHIFT == self.place && units != 0 {
+            false => FittedState::None,
+            true if word & KEPT != 0 => FittedState::Kept,
+            true => FittedState::Given(u64::from(units) * UNIT),
         }
     }
 
-    /// Gives a fitted block of so many bytes to the program.
+    /// Gives a block of so many bytes to the program.
     #[inline]
-    pub fn give_fitted(self, bytes: u64) {
-        self.0.store(word_of(bytes), Ordering::Relaxed);
+    pub fn give(self, bytes: u64) {
+        self.word.store(self.of(bytes), Ordering::Relaxed);
     }
 
-    /// Takes a fitted block of so many bytes from the program, for a thread to keep.
+    /// Takes a block of so many bytes from the program, for a thread to keep.
     #[inline]
-    pub fn keep_fitted(self, bytes: u64) {
-        self.0.store(word_of(bytes) | KEPT, Ordering::Relaxed);
+    pub fn keep(self, bytes: u64) {
+        self.word.store(self.of(bytes) | KEPT, Ordering::Relaxed);
+    }
+
+    /// Says that none begins there any more.
+    #[inline]
+    fn take(self) {
+        self.word.store(0, Ordering::Relaxed);
     }
 }
 
@@ -143,6 +192,12 @@ impl Page {
         self.0 >> 8 == lane + 1
     }
 
+    /// Whether a fitted block of this lane may begin there that no other one uses and that is not recorded.
+    #[inline]
+    pub fn is_fitted_of(self, lane: LaneId) -> bool {
+        self.is_fitted() && self.is_of(lane)
+    }
+
     /// Whether a block may be recorded that begins there.
     #[inline]
     pub fn is_recorded(self) -> bool {
@@ -179,25 +234,42 @@ impl Pages {
         Some((self.parts.get((offset / PART) as usize)?.get()?, offset % PART))
     }
 
+    /// The part of an address in the range.
+    fn part_or_new(&self, address: u64) -> &Part {
+        self.parts[((address - self.range.start) / PART) as usize].get_or_init(Part::new)
+    }
+
     /// What lies at an address.
     #[inline]
     pub fn get(&self, address: u64) -> Page {
         self.part(address).map_or(Page::NONE, |(part, offset)| Page(part.page(offset).load(Ordering::Relaxed)))
     }
 
-    /// What lies at an address, and the mark of the block that begins there, if one may.
+    /// What lies at an address, and the mark of the block of a slab that begins there, if one may.
     #[inline]
     pub fn find(&self, address: u64) -> (Page, Option<Mark<'_>>) {
         let Some((part, offset)) = self.part(address) else { return (Page::NONE, None) };
-        let mark = offset.is_multiple_of(size_of(0)).then(|| Mark(part.given.at(offset)));
+        let mark = offset.is_multiple_of(UNIT).then(|| part.mark(offset));
         (Page(part.page(offset).load(Ordering::Relaxed)), mark)
+    }
+
+    /// The mark of the fitted block that begins there, if one may.
+    #[inline]
+    pub fn fitted(&self, address: u64) -> Option<FittedMark<'_>> {
+        let (part, offset) = self.part(address)?;
+        offset.is_multiple_of(UNIT).then(|| part.fitted_mark(offset))
+    }
+
+    /// What is said of the fitted block that begins there.
+    pub fn fitted_state(&self, address: u64) -> FittedState {
+        self.fitted(address).map_or(FittedState::None, FittedMark::state)
     }
 
     /// Notes that the program gets the block of a slab that begins there.
     #[inline(always)]
     pub fn give(&self, address: u64) {
         if let Some((part, offset)) = self.part(address) {
-            Mark(part.given.at(offset)).give();
+            part.mark(offset).give();
         }
     }
 
@@ -205,30 +277,33 @@ impl Pages {
     /// where one of the lane's began before.
     pub fn give_fitted(&self, address: u64, bytes: u64, lane: LaneId) {
         let fitted = Page((lane + 1) << 8 | Page::FITTED);
-        let (page, mark) = self.find(address);
+        let Some((part, offset)) = self.part(address) else { return self.give_first(address, bytes, fitted) };
+        let page = Page(part.page(offset).load(Ordering::Relaxed));
         if page.with_recorded(false) != fitted {
-            self.update(address, |page| fitted.with_recorded(page.is_recorded()));
+            return self.give_first(address, bytes, fitted);
         }
-        let mark = mark.or_else(|| self.find(address).1);
-        mark.into_iter().for_each(|mark| mark.give_fitted(bytes));
+        part.fitted_mark(offset).give(bytes);
     }
 
-    /// Takes the mark of a fitted block that begins there.
+    /// The same where the page says something else.
+    #[inline(never)]
+    fn give_first(&self, address: u64, bytes: u64, fitted: Page) {
+        self.update(address, |page| fitted.with_recorded(page.is_recorded()));
+        self.fitted(address).into_iter().for_each(|mark| mark.give(bytes));
+    }
+
+    /// Says that the fitted block that begins there, if one does, is one no more. The page may stay for the next one.
+    #[inline]
+    pub fn forget_fitted(&self, address: u64) {
+        let mark = self.fitted(address).filter(|mark| mark.state() != FittedState::None);
+        mark.into_iter().for_each(FittedMark::take);
+    }
+
+    /// The same of one that is known to begin there.
     #[inline]
     pub fn take_fitted(&self, address: u64) {
         if let Some((part, offset)) = self.part(address) {
-            Mark(part.given.at(offset)).take();
-        }
-    }
-
-    /// Says that the fitted block that begins there, if one does, is one no more: its mark says it, and the page may
-    /// stay for the next one.
-    pub fn forget_fitted(&self, address: u64) {
-        let (page, mark) = self.find(address);
-        if page.is_fitted()
-            && let Some(mark) = mark.filter(|mark| mark.fitted() != FittedMark::None)
-        {
-            mark.take();
+            part.fitted_mark(offset).take();
         }
     }
 
@@ -256,8 +331,7 @@ impl Pages {
 
     /// Changes what is said of a page that is no slab's, which threads do under different locks.
     fn update(&self, address: u64, change: impl Fn(Page) -> Page) {
-        let at = ((address - self.range.start) / PAGE) as usize;
-        let word = &self.parts[at / IN_PART].get_or_init(Part::new).pages[at % IN_PART];
+        let word = self.part_or_new(address).page(address - self.range.start);
         let change = |word| Some(change(Page(word)).0);
         let changed = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         debug_assert!(changed.is_ok(), "there is always another word");
@@ -266,9 +340,37 @@ impl Pages {
     /// Says what lies at all pages of a range.
     pub fn set(&self, address: u64, size: u64, page: Page) {
         for address in (address..address + size).step_by(PAGE as usize) {
-            let at = ((address - self.range.start) / PAGE) as usize;
-            let part = self.parts[at / IN_PART].get_or_init(Part::new);
-            part.pages[at % IN_PART].store(page.0, Ordering::Relaxed);
+            self.part_or_new(address).page(address - self.range.start).store(page.0, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FittedState, LARGEST, PAGE, PART, Page, Pages, UNIT};
+
+    #[test]
+    fn the_mark_of_a_fitted_block_is_that_of_the_place_where_it_begins() {
+        let start = 7 * PART;
+        let pages = Pages::new(start..start + 2 * PART);
+        for offset in [0, UNIT, PAGE - UNIT, PART - PAGE, PART - UNIT, PART] {
+            let (address, bytes) = (start + offset, LARGEST - offset % PAGE);
+            let others: Vec<u64> = (0..PAGE / UNIT).map(|unit| address / PAGE * PAGE + unit * UNIT).collect();
+            pages.give_fitted(address, bytes, 3);
+            assert!(pages.get(address).is_fitted_of(3) && !pages.get(address).is_fitted_of(2));
+            for other in others.into_iter().chain([address + 1, address + PAGE]).filter(|other| *other != address) {
+                assert_eq!(pages.fitted_state(other), FittedState::None, "{offset:#x}, {other:#x}");
+                pages.forget_fitted(other);
+            }
+            assert_eq!(pages.fitted_state(address), FittedState::Given(bytes));
+            let mark = pages.fitted(address).expect("it is in the range");
+            mark.keep(bytes);
+            assert_eq!(pages.fitted_state(address), FittedState::Kept);
+            pages.forget_fitted(address);
+            assert_eq!(pages.fitted_state(address), FittedState::None);
+            assert!(pages.find(address).1.is_some_and(|mark| !mark.is_given()));
+        }
+        assert_eq!(pages.fitted_state(start - UNIT), FittedState::None);
+        assert_eq!(pages.get(start + 2 * PART), Page::NONE);
     }
 }

@@ -224,7 +224,7 @@ impl<D: Device> Core<D> {
 
     /// Takes a fitted block back that a thread has kept for a lane.
     pub fn put_back_fitted(&mut self, lane: LaneId, address: u64) {
-        self.pages.forget_fitted(address);
+        self.pages.take_fitted(address);
         self.in_use.take_large(self.large.free(address, lane).unwrap_or(0));
     }
 
