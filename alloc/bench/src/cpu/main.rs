@@ -26,7 +26,7 @@ use poolscope_bench::harness::{self, finish};
 use poolscope_bench::machine::Machine;
 use poolscope_bench::options::{Common, LEAST_ROUNDS, named};
 use poolscope_bench::results::Contestant;
-use poolscope_bench::rounds::Plan;
+use poolscope_bench::rounds::{Measured, Plan};
 
 use catalogue::{Extent, Row};
 use comparison::{Host, Results};
@@ -90,8 +90,9 @@ fn run(options: &Options) -> Result<bool> {
         rows: rows.iter().map(|row| (row.id.clone(), 1)).collect(),
         contestants: allocators.iter().map(|allocator| allocator.name.clone()).collect(),
         rounds,
+        within: options.common.within(),
     };
-    let (mut measured, seconds) =
+    let Measured { rows: mut measured, rounds, seconds } =
         plan.measure(|turn| Some(programs.measure(&rows[turn.row], &allocators[turn.contestant])));
     instructions::count(&rows, &allocators, &programs, &options.common.output, &mut measured);
     let sampling = sampling::measure(&rows, &allocators, &programs).and_then(said("The cost of sampling"));

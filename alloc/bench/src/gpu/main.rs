@@ -22,14 +22,15 @@ mod worker;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use poolscope_bench::Result;
 use poolscope_bench::harness::{self, finish};
 use poolscope_bench::machine::Machine;
 use poolscope_bench::options::{Common, LEAST_ROUNDS, named};
-use poolscope_bench::results::{Contestant as Took, RowResult};
-use poolscope_bench::rounds::Plan;
+use poolscope_bench::results::Contestant as Took;
+use poolscope_bench::rounds::{Measured, Plan};
 use poolscope_gpu::Cuda;
 
 use about::{About, Device, Results};
@@ -101,10 +102,9 @@ fn run(options: &Options) -> Result<bool> {
     println!("{machine}\n{about}");
     let usual = if options.device == Place::Simulated { 1 } else { LEAST_ROUNDS };
     let rounds = options.common.rounds.unwrap_or(usual).max(1);
-    let (measured, seconds) = measure_all(&mut handles, &rows, rounds);
+    let Measured { rows, rounds, seconds } = measure_all(&mut handles, &rows, rounds, options.common.within());
     drop(handles);
-    let results =
-        Results { machine, about, rounds, seconds, contestants: took, absent, rows: measured, goals: Vec::new() };
+    let results = Results { machine, about, rounds, seconds, contestants: took, absent, rows, goals: Vec::new() };
     let results = results.with_goals(goals::all);
 
     let name = if options.device == Place::Simulated { "bench-gpu-sim" } else { "bench-gpu" };
@@ -162,7 +162,7 @@ fn start(contestants: &[Contestant], extent: &Extent, peers: &Path) -> (Vec<Hand
     (handles, absent)
 }
 
-fn measure_all(handles: &mut [Handle], rows: &[Row], rounds: usize) -> (Vec<RowResult>, f64) {
+fn measure_all(handles: &mut [Handle], rows: &[Row], rounds: usize, within: Option<Duration>) -> Measured {
     let processors = Processors::of_this_process();
     let is_timed = handles.iter().any(|handle| handle.kind != Kind::Policy);
     let turns = |row: &Row| if is_timed { row.turns() } else { 1 };
@@ -170,6 +170,7 @@ fn measure_all(handles: &mut [Handle], rows: &[Row], rounds: usize) -> (Vec<RowR
         rows: rows.iter().map(|row| (row.id(), turns(row))).collect(),
         contestants: handles.iter().map(|handle| handle.name.clone()).collect(),
         rounds,
+        within,
     };
     let mut processor = None;
     plan.measure(|turn| {

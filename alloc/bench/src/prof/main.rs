@@ -22,7 +22,7 @@ use poolscope_bench::machine::Machine;
 use poolscope_bench::options::{Common, LEAST_ROUNDS};
 use poolscope_bench::progress::progress;
 use poolscope_bench::results::Contestant;
-use poolscope_bench::rounds::Plan;
+use poolscope_bench::rounds::{Measured, Plan};
 
 use about::{About, Results};
 use programs::Programs;
@@ -87,8 +87,9 @@ fn measure(options: &Options, scratch: &Path) -> Result<Option<Results>> {
         rows: programs.iter().map(|program| (program.name.to_owned(), 1)).collect(),
         contestants: tools.iter().map(|tool| tool.name.to_owned()).collect(),
         rounds,
+        within: options.common.within(),
     };
-    let (rows, _) = plan.measure(|turn| {
+    let Measured { rows, rounds, .. } = plan.measure(|turn| {
         let (tool, program) = (&tools[turn.contestant], &programs[turn.row]);
         let takes = tool.takes(program) && (turn.round == 0 || !tool.once);
         takes.then(|| run::run(tool, program, &places))

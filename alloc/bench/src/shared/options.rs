@@ -1,6 +1,7 @@
 //! What every benchmark's command line has.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::error::Result;
 
@@ -13,6 +14,9 @@ pub struct Common {
     /// Rounds of all rows on all contestants; 5, and 1 where all rounds are the same
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
+    /// Begin no round that would end later than so many seconds after the start; there is always one
+    #[arg(long, value_name = "SECONDS")]
+    pub within: Option<u64>,
     /// Only rows whose name begins with one of these
     #[arg(long, value_name = "BEGINNING", value_delimiter = ',')]
     pub only: Vec<String>,
@@ -28,6 +32,11 @@ pub struct Common {
 }
 
 impl Common {
+    /// In how much time the rounds are to end.
+    pub fn within(&self) -> Option<Duration> {
+        self.within.map(Duration::from_secs)
+    }
+
     /// The rows that were asked for; an error if there are none.
     pub fn rows<T>(&self, all: Vec<T>, id: impl Fn(&T) -> String) -> Result<Vec<T>> {
         let wanted = |row: &T| self.only.iter().any(|beginning| id(row).starts_with(beginning.as_str()));

@@ -1,7 +1,7 @@
 //! The rounds: each goes through all rows, and in each row all contestants take turns, one right after the other and
 //! in another order each time. What slows the machine for a while slows all of them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::progress::progress;
@@ -13,8 +13,20 @@ pub struct Plan {
     pub rows: Vec<(String, usize)>,
     /// Their names.
     pub contestants: Vec<String>,
-    /// How many.
+    /// How many at most.
     pub rounds: usize,
+    /// In how much time, if all of them take longer.
+    pub within: Option<Duration>,
+}
+
+/// What was measured.
+pub struct Measured {
+    /// A result for each of the plan's rows.
+    pub rows: Vec<RowResult>,
+    /// How many rounds it were.
+    pub rounds: usize,
+    /// How long they took.
+    pub seconds: f64,
 }
 
 /// Whose turn it is. Numbers count from 0.
@@ -31,22 +43,30 @@ pub struct Turn {
 }
 
 impl Plan {
-    /// Measures everything; the second part is the seconds that it took. A contestant that has failed in a row is not
-    /// asked again there. `None` is a turn that is passed over.
-    pub fn measure(&self, mut one: impl FnMut(Turn) -> Option<Result<Figures>>) -> (Vec<RowResult>, f64) {
-        let started = Instant::now();
+    /// Measures everything. A contestant that has failed in a row is not asked again there. `None` is a turn that is
+    /// passed over. After the first round, none begins that would not end in time if it took as long as the longest.
+    pub fn measure(&self, mut one: impl FnMut(Turn) -> Option<Result<Figures>>) -> Measured {
+        let (started, mut begun, mut longest, mut rounds) = (Instant::now(), Duration::ZERO, Duration::ZERO, 0);
         let result = |(id, _): &(String, usize)| RowResult { id: id.clone(), ..RowResult::default() };
         let mut results: Vec<RowResult> = self.rows.iter().map(result).collect();
         let mut is_first = false;
         for turn in self.turns() {
+            let elapsed = started.elapsed();
+            if turn.round == rounds {
+                longest = longest.max(elapsed - begun);
+                if rounds > 0 && self.within.is_some_and(|within| elapsed + longest > within) {
+                    break;
+                }
+                (begun, rounds) = (elapsed, rounds + 1);
+            }
             is_first |= turn.is_first;
             let (id, name) = (&self.rows[turn.row].0, &self.contestants[turn.contestant]);
             let cells = &mut results[turn.row].cells;
             if cells.get(name).is_some_and(|cell| cell.failure.is_some()) {
                 continue;
             }
-            let (round, rounds, seconds) = (turn.round + 1, self.rounds, started.elapsed().as_secs());
-            progress(&format!("round {round} of {rounds}, {id:<24} {name:<18} {seconds:>4} s"));
+            let (all, seconds) = (self.rounds, elapsed.as_secs());
+            progress(&format!("round {rounds} of {all}, {id:<24} {name:<18} {seconds:>4} s"));
             match one(Turn { is_first: std::mem::take(&mut is_first), ..turn }) {
                 None => {}
                 Some(Ok(figures)) => cells.entry(name.clone()).or_default().add(figures),
@@ -54,7 +74,7 @@ impl Plan {
             }
         }
         progress("");
-        (results, started.elapsed().as_secs_f64())
+        Measured { rows: results, rounds, seconds: started.elapsed().as_secs_f64() }
     }
 
     fn turns(&self) -> impl Iterator<Item = Turn> {
@@ -83,7 +103,7 @@ mod tests {
     fn plan() -> Plan {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
         let rows = names(&["a", "b"]).into_iter().zip([1, 2]).collect();
-        Plan { rows, contestants: names(&["one", "two", "three"]), rounds: 2 }
+        Plan { rows, contestants: names(&["one", "two", "three"]), rounds: 2, within: None }
     }
 
     #[test]
@@ -100,7 +120,7 @@ mod tests {
     #[test]
     fn who_has_failed_in_a_row_is_not_asked_again_there() {
         let mut asked = 0;
-        let (rows, _) = plan().measure(|turn| {
+        let Measured { rows, rounds, .. } = plan().measure(|turn| {
             asked += 1;
             if turn.row == 1 && turn.contestant == 2 {
                 return Some(Err("it hangs".to_owned()));
@@ -108,14 +128,33 @@ mod tests {
             Some(Ok(Figures::from([("ns".to_owned(), 1.0)])))
         });
         // Of its four turns in the second row it has had one.
-        assert_eq!(asked, 18 - 3);
+        assert_eq!((asked, rounds), (18 - 3, 2));
         assert_eq!(rows[1].cells["three"].failure.as_deref(), Some("it hangs"));
         assert_eq!((rows[0].cells["three"].figures["ns"].rounds.len(), rows[1].get("one", "ns")), (2, Some(1.0)));
     }
 
     #[test]
     fn without_contestants_nothing_is_measured() {
-        let (rows, _) = Plan { contestants: Vec::new(), ..plan() }.measure(|_| unreachable!());
-        assert!(rows.iter().all(|row| row.cells.is_empty()));
+        let measured = Plan { contestants: Vec::new(), ..plan() }.measure(|_| unreachable!());
+        assert!(measured.rows.iter().all(|row| row.cells.is_empty()));
+    }
+
+    #[test]
+    fn no_round_begins_that_would_end_too_late() {
+        let rounds = |within: Duration| {
+            let mut most = 0;
+            let plan = Plan { rounds: 1000, within: Some(within), ..plan() };
+            let measured = plan.measure(|turn| {
+                most = most.max(turn.round + 1);
+                std::thread::sleep(Duration::from_millis(1));
+                Some(Ok(Figures::from([("ns".to_owned(), 1.0)])))
+            });
+            assert_eq!((measured.rounds, measured.rows[0].cells["one"].figures["ns"].rounds.len()), (most, most));
+            measured.rounds
+        };
+        assert_eq!(rounds(Duration::ZERO), 1);
+        // A round has nine turns.
+        let some = rounds(Duration::from_millis(90));
+        assert!((1..=10).contains(&some), "{some} rounds of at least 9 ms in 90");
     }
 }
