@@ -119,8 +119,8 @@ declare::settings! {
     goal: Goal = Goal::Balanced as u64, "POOLSCOPE_GOAL", OneOf(Goal::NAMES), AtStart;
 
     /// Bytes that thread caches may hold beyond what the threads have in use: each its share, but at least 1M or, if
-    /// that is less, all of it. If it is not set, they hold at most 16M while at most 32M are in use, then a 32nd of
-    /// it, or 4M; or, where that is more, 8M for each thread but one.
+    /// that is less, all of it. If it is not set, they hold at most 16M while at most 32M are in use, then less and
+    /// less: at 64M a 32nd of it, or 4M; or, where that is more, 8M for each thread but one.
     thread_cache: u64 = 128 << 20, "POOLSCOPE_THREAD_CACHE", Of(Bytes { min: 64 << 10, max: 1 << 30 }), Anytime;
 
     /// Time over which idle memory goes back to the system.

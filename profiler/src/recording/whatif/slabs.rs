@@ -329,7 +329,9 @@ impl Slabs {
 
     /// Bytes of freed blocks over 1 KiB that threads may keep.
     fn cache_limit(&self) -> usize {
-        let small = if self.in_use <= SMALL_PROGRAM { self.rules.small_cache } else { 0 };
+        // It has as much until so much is in use, and nothing at twice that.
+        let beyond = self.in_use.saturating_sub(SMALL_PROGRAM).min(SMALL_PROGRAM) as f64 / SMALL_PROGRAM as f64;
+        let small = (self.rules.small_cache as f64 * (1.0 - beyond)) as usize;
         small.max(self.in_use / self.rules.cache_part)
     }
 
