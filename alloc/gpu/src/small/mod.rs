@@ -12,8 +12,10 @@
 
 mod barrier;
 mod classes;
+mod counters;
 mod current;
 mod fitted;
+mod list;
 mod pages;
 mod slabs;
 mod thread_cache;
@@ -21,10 +23,12 @@ mod words;
 
 pub use barrier::pass_by_all_threads;
 pub use classes::{CLASSES, LARGEST, PAGE, class_of, is_medium, size_of};
+pub use counters::Counters;
 pub use fitted::FittedBlock;
+pub use list::{Limits, take_last};
 pub use pages::{FittedMark, FittedState, Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
-    Counters, CurrentCache, Drained, Limits, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache,
-    take_last, with_cache, with_current_cache,
+    CurrentCache, Drained, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache, with_cache,
+    with_current_cache,
 };
