@@ -11,8 +11,9 @@
 //! because who frees a block got its address from who allocated it. Two threads that free one block at the same moment
 //! may both find the mark, on the fast path; a hardened pool has none. Blocks of slabs have a word for each 256 bytes
 //! that they may begin at. It is a word and not a bit, so that threads don't write to the same word; and as long as that
-//! a batch of the smallest blocks, which goes to one thread, has a cache line of its own. Fitted blocks have one beside
-//! their page's: they are far apart, and each would touch a page of words of its own.
+//! a batch of the smallest blocks, which goes to one thread, has a cache line of its own. Fitted blocks are far apart, and
+//! each would touch a page of words of its own: they have one for each page that they may begin on. These are not beside
+//! the pages' words, which all threads read.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -29,20 +30,22 @@ const UNIT: u64 = size_of(0);
 
 /// A part of the range.
 struct Part {
-    /// What lies on each page, and the mark of the fitted block that begins there.
-    pages: Words<PART, PAGE, 2>,
+    /// What lies on each page.
+    pages: Words<PART, PAGE, 1>,
+    /// The mark of the fitted block that begins there, and room: few blocks of two threads share a cache line.
+    fitted: Words<PART, PAGE, 4>,
     /// The marks of blocks of slabs.
     given: Words<PART, UNIT, 1>,
 }
 
 impl Part {
     fn new() -> Part {
-        Part { pages: Words::new(), given: Words::new() }
+        Part { pages: Words::new(), fitted: Words::new(), given: Words::new() }
     }
 
     #[inline]
     fn page(&self, offset: u64) -> &AtomicU32 {
-        let [page, _] = self.pages.at(offset);
+        let [page] = self.pages.at(offset);
         page
     }
 
@@ -54,7 +57,7 @@ impl Part {
 
     #[inline]
     fn fitted_mark(&self, offset: u64) -> FittedMark<'_> {
-        let [_, word] = self.pages.at(offset);
+        let [word, ..] = self.fitted.at(offset);
         FittedMark { word, place: (offset % PAGE / UNIT) as u32 }
     }
 }
