@@ -116,7 +116,8 @@ pub enum FittedState {
 
 /// The place is above the others.
 const PLACE_SHIFT: u32 = 24;
-const KEPT: u32 = 1 << (PLACE_SHIFT - 1);
+const ABOVE: u32 = 1 << PLACE_SHIFT;
+const KEPT: u32 = ABOVE / 2;
 
 const _: () = assert!(LARGEST / UNIT < KEPT as u64 && PAGE <= ALWAYS_IN_SLABS);
 const _: () = assert!(PAGE / UNIT <= 1 << (u32::BITS - PLACE_SHIFT));
@@ -129,12 +130,12 @@ impl FittedMark<'_> {
     /// What it says of the block that begins there.
     #[inline]
     pub fn state(self) -> FittedState {
-        let word = self.word.load(Ordering::Relaxed);
-        let units = word & (KEPT - 1);
-        match word >> PLACE_SHIFT == self.place && units != 0 {
-            false => FittedState::None,
-            true if word & KEPT != 0 => FittedState::Kept,
-            true => FittedState::Given(u64::from(units) * UNIT),
+        // Of the block's own mark, this leaves the parts below the place.
+        let rest = self.word.load(Ordering::Relaxed) ^ self.place << PLACE_SHIFT;
+        match rest {
+            1..KEPT => FittedState::Given(u64::from(rest) * UNIT),
+            KEPT..ABOVE => FittedState::Kept,
+            _ => FittedState::None,
         }
     }
 
