@@ -47,7 +47,10 @@ fn assert_heap_is_read_beside(pool: &Pool, pid: u32, now: Option<&str>, at_least
     let pid = pid.to_string();
     let model: Value = serde_json::from_str(&command(&["top", &pid, "--json"])).expect("is JSON");
     assert!(model["in_use"]["bytes"].as_f64().expect("is a number") >= at_least, "{:#}", model["in_use"]);
-    assert!(command(&["top", &pid, "--once"]).contains("MiB"));
+    let screen = command(&["top", &pid, "--once", "--size", "120x30"]);
+    let is_said =
+        |now: &str| screen.lines().any(|line| line.contains(&format!("Process {pid} is ")) && line.contains(now));
+    assert!(screen.contains("MiB") && now.is_none_or(is_said), "{screen}");
     assert!(command(&["flamegraph", &pid, "-o", "-"]).contains("</svg>"));
     let leaks = pool.poolscope().args(["leaks", &pid, "--json"]).run();
     assert!(leaks.stderr.contains("was in use when it ended, leaked or not"), "{}", leaks.report());

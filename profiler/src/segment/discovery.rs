@@ -220,11 +220,11 @@ pub fn newest_of(pid: u32) -> Option<SegmentEntry> {
     best_of(candidates(pid, uid).0.into_iter().filter(|entry| entry.start_ticks == start_ticks).collect())
 }
 
-/// The executable of the process that has the number of a segment's now, if it is not the program whose segment it is:
-/// that one has ended, or became another by `exec`.
-pub fn successor(entry: &SegmentEntry) -> Option<String> {
-    let runs = ProcStat::of(entry.pid).is_some_and(|stat| !stat.is_zombie());
-    (entry.state != ProcessState::Running && runs).then(|| executable(entry.pid))
+/// The executable of the process that has the number of another one now, which is in this state: that one has ended, or
+/// became another by `exec`.
+pub fn successor(pid: u32, state: ProcessState) -> Option<String> {
+    let runs = || ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
+    (state != ProcessState::Running && runs()).then(|| executable(pid))
 }
 
 /// What to say of the segment that a running process writes to, if it is of a version that can't be read.

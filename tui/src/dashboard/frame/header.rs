@@ -225,6 +225,10 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             }
             (None, ProcessState::Running) => {}
         }
+        if let Some(now) = &model.successor {
+            let pid = model.snapshot.process.pid;
+            out.push((format!("   Process {pid} is {} now.", printable(now)), theme.dim));
+        }
         if let Some(why) = drops(&model.snapshot.dropped) {
             out.push((format!(" ▲ Figures are too low: {why}."), theme.badge));
         }

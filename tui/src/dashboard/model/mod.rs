@@ -92,6 +92,8 @@ pub(crate) struct Model {
     pub(crate) at_peak: bool,
     /// How the process ended, as far as anybody says.
     pub(crate) ending: Option<Ending>,
+    /// The executable that has its number now, if another one has.
+    pub(crate) successor: Option<String>,
 }
 
 /// Changes per second.
@@ -295,6 +297,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) site_of_stacks: &'a [Option<usize>],
     /// How it ended, as far as anybody says.
     pub(crate) ending: Option<Ending>,
+    /// The executable that has its number now, if another one has.
+    pub(crate) successor: Option<String>,
 }
 
 /// Names of threads, by their kernel id.
@@ -415,6 +419,7 @@ impl Modeller {
             blocks: None,
             at_peak: false,
             ending: watched.ending.clone(),
+            successor: watched.successor.clone(),
             profile,
             whole,
             snapshot: Arc::clone(&snapshot),

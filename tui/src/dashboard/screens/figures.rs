@@ -241,6 +241,21 @@ fn what_a_program_had_started_is_gone_with_it() {
     }
 }
 
+/// A number is given again; what is shown is of the program that had it first.
+#[test]
+fn who_has_a_dead_programs_number_now_is_said() {
+    use poolscope_profiler::model::snapshot::ProcessState;
+    for successor in [None, Some("/usr/bin/sle\u{1b}ep".to_owned())] {
+        let mut state = state(80, 24);
+        let mut model = fixture::model_with(|snapshot| snapshot.process.state = ProcessState::Killed);
+        model.successor.clone_from(&successor);
+        let line = format!("Process {} is /usr/bin/sle·ep now.", model.snapshot.process.pid);
+        state.take_reading(Arc::new(model));
+        let text = screen(&state);
+        assert!(text.contains("is gone") && text.contains(&line) == successor.is_some(), "{text}");
+    }
+}
+
 /// What wobbles hides a small growth, and "level" alone would say that there is none.
 #[test]
 fn a_level_says_how_uncertain_it_is() {
