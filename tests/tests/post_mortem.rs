@@ -94,6 +94,27 @@ fn a_process_that_became_another_is_not_called_killed() {
     assert_heap_is_read_beside(&pool, pid, Some("/sleep"), 48.0 * MIB);
 }
 
+/// What a program counts is written now and then, its samples at once.
+#[test]
+fn the_dashboard_of_a_killed_program_says_what_it_allocated_in_its_last_moment() {
+    let pool = Pool::new();
+    let end = "time.sleep(0.5)\nmore=[bytearray(1<<20) for _ in range(48)]\nos.kill(os.getpid(), signal.SIGKILL)";
+    // The counters may have been written in between.
+    let is_said = (0..5).any(|_| {
+        let program = python(&pool, end);
+        let pid = program.pid().to_string();
+        program.finish();
+        let screen = pool.poolscope().args(["top", &pid, "--once", "--size", "120x30"]).run().success().stdout;
+        let said = screen.lines().find_map(|line| line.split("than its samples, which say ").nth(1));
+        let Some(said) = said else { return false };
+        let mib: f64 = said.split(" MiB.").next().and_then(|n| n.parse().ok()).expect("a figure");
+        // 112 MiB in blocks of 1 MiB, each of which is a sample, and what python has by itself.
+        assert!((112.0..125.0).contains(&mib), "{screen}");
+        true
+    });
+    assert!(is_said, "the counters were up to date five times");
+}
+
 /// A memory cgroup of a test's own, of version 1 or 2; removed at the end.
 struct MemoryCgroup(PathBuf);
 
