@@ -96,7 +96,7 @@ fn a_process_that_became_another_is_not_called_killed() {
 
 /// What a program counts is written now and then, its samples at once.
 #[test]
-fn the_dashboard_of_a_killed_program_says_what_it_allocated_in_its_last_moment() {
+fn what_a_killed_program_allocated_in_its_last_moment_is_said() {
     let pool = Pool::new();
     let end = "time.sleep(0.5)\nmore=[bytearray(1<<20) for _ in range(48)]\nos.kill(os.getpid(), signal.SIGKILL)";
     // The counters may have been written in between.
@@ -104,15 +104,34 @@ fn the_dashboard_of_a_killed_program_says_what_it_allocated_in_its_last_moment()
         let program = python(&pool, end);
         let pid = program.pid().to_string();
         program.finish();
-        let screen = pool.poolscope().args(["top", &pid, "--once", "--size", "120x30"]).run().success().stdout;
-        let said = screen.lines().find_map(|line| line.split("than its samples, which say ").nth(1));
-        let Some(said) = said else { return false };
-        let mib: f64 = said.split(" MiB.").next().and_then(|n| n.parse().ok()).expect("a figure");
+        let model: Value = pool.json(&["top", &pid, "--json"]);
+        let findings = model["findings"].as_array().expect("findings").clone();
+        let Some(found) = findings.iter().find(|found| found["rule"] == "counted_before") else { return false };
+        let mib = found["evidence"]["sampled_bytes"].as_f64().expect("a figure") / MIB;
         // 112 MiB in blocks of 1 MiB, each of which is a sample, and what python has by itself.
-        assert!((112.0..125.0).contains(&mib), "{screen}");
+        assert!((112.0..125.0).contains(&mib), "{found:#}");
+        let sentence = found["sentence"].as_str().expect("a sentence");
+        let screen = pool.poolscope().args(["top", &pid, "--once", "--size", "120x30"]).run().success().stdout;
+        assert!(screen.contains(sentence), "{sentence}\n{screen}");
         true
     });
     assert!(is_said, "the counters were up to date five times");
+}
+
+/// What samples say by chance, and what they don't because there are none, is nothing of a last moment.
+#[test]
+fn nothing_is_said_of_a_last_moment_in_which_nothing_happened() {
+    let pool = Pool::new();
+    for period in ["1", "64K", "64M", "1T"] {
+        let script = "import os,signal,time\nheld=[bytearray(1<<20) for _ in range(64)]\ntime.sleep(0.5)\n\
+                      os.kill(os.getpid(), signal.SIGKILL)";
+        let program = pool.program("/usr/bin/python3").args(["-c", script]).env("POOLSCOPE_PERIOD", period).start();
+        let pid = program.pid().to_string();
+        program.finish();
+        let model: Value = pool.json(&["top", &pid, "--json"]);
+        let rules: Vec<_> = model["findings"].as_array().expect("findings").iter().map(|it| &it["rule"]).collect();
+        assert!(!rules.iter().any(|rule| *rule == "counted_before"), "{period}: {rules:?}");
+    }
 }
 
 /// A memory cgroup of a test's own, of version 1 or 2; removed at the end.

@@ -36,7 +36,7 @@ pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
 /// Says that a process of the number that was asked for runs, and is not the one that is answered for.
 fn say_successor(argument: &str, entry: &SegmentEntry) {
     let is_number = argument.parse::<u32>().is_ok();
-    if let Some(now) = discovery::successor(entry.pid, entry.state).filter(|_| is_number) {
+    if let Some(now) = process::successor(entry.pid, entry.state).filter(|_| is_number) {
         sink::say(&format!(
             "process {} is {now} now, which does not run on the pool: this is of {}, which had that number before",
             entry.pid,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use poolscope_gpu::{Config, Device, Simulated};
 use poolscope_replay::policies::build;
-use poolscope_replay::{AtWork, Latencies, Playback, Trace, synthetic};
+use poolscope_replay::{AtWork, Latencies, Playback, synthetic};
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -52,11 +52,7 @@ fn main() {
         "waits %"
     );
     for name in arguments {
-        let trace = match synthetic::make(&name, 17) {
-            Some(text) => Trace::parse(&text),
-            None => Trace::open(&name),
-        };
-        let trace = trace.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let trace = synthetic::open(&name, 17).unwrap_or_else(|error| panic!("{name}: {error}"));
         let device = Arc::new(Simulated::new(140 << 30));
         let pool = build(&policy, device.clone(), &config).expect("a policy").expect("the device is there");
         let pool = AtWork::new(&*pool, device.clone(), work, trace.streams() as u32);

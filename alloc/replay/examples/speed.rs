@@ -19,7 +19,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use poolscope_gpu::{Config, Cuda, Device, NoRecorder, Picture, Pool, Recorder, Sample, Simulated, Stream, Token};
-use poolscope_replay::{Replay, Trace, synthetic};
+use poolscope_replay::{Replay, synthetic};
 
 const PAIRS: u32 = 1_000_000;
 const LIVE: usize = 64;
@@ -124,11 +124,7 @@ fn threads<D: Device>(pool: &Pool<D>, streams: &[Stream], sizes: Sizes, rounds: 
 }
 
 fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usize) {
-    let trace = match synthetic::make(path, 17) {
-        Some(text) => Trace::parse(&text),
-        None => Trace::open(path),
-    };
-    let trace = trace.unwrap_or_else(|error| panic!("{path}: {error}"));
+    let trace = synthetic::open(path, 17).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut replay = Replay::new(&trace, pool, streams.to_vec());
     let mut figures = Vec::new();
     for pass in 0..6 + rounds {

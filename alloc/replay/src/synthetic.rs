@@ -11,6 +11,8 @@ use std::fmt::Write;
 
 pub use mix::Mix;
 
+use crate::trace::{Trace, TraceError};
+
 /// The names of those that are no mixes, as [`make`] takes them.
 pub const NAMES: [&str; 2] = ["generate-and-train", "small-generation"];
 
@@ -31,6 +33,14 @@ pub fn make(name: &str, seed: u64) -> Option<String> {
         "generate-and-train" => Some(generate_and_train(seed)),
         "small-generation" => Some(small_generation(seed)),
         _ => Mix::named(name).map(mix::make),
+    }
+}
+
+/// A made trace by its name, or one in a file.
+pub fn open(name: &str, seed: u64) -> Result<Trace, TraceError> {
+    match make(name, seed) {
+        Some(text) => Trace::parse(&text),
+        None => Trace::open(name),
     }
 }
 

@@ -158,6 +158,7 @@ const RULES: &[Rule] = &[
     slabs::nearly_empty,
     children::that_use_memory,
     samples::lost,
+    samples::newer_than_counters,
     samples::began_late,
     samples::too_few,
 ];

@@ -178,6 +178,22 @@ fn others() -> Vec<Other> {
     numbers.filter_map(other).collect()
 }
 
+/// The executable of the process that has the number of another one now, which is in this state: that one has ended, or
+/// became another by `exec`.
+pub fn successor(pid: u32, state: ProcessState) -> Option<String> {
+    let runs = || ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
+    (state != ProcessState::Running && runs()).then(|| executable(pid))
+}
+
+/// The executable of a process, or its name where that can't be read.
+pub fn executable(pid: u32) -> String {
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map_or_else(
+        |_| std::fs::read_to_string(format!("/proc/{pid}/comm")).map_or("?".to_owned(), |comm| comm.trim().to_owned()),
+        |path| path.display().to_string(),
+    );
+    crate::words::printable::printable_str(exe)
+}
+
 /// `/proc/sys/kernel/random/boot_id` as 16 bytes.
 pub fn boot_id() -> Option<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -269,6 +285,12 @@ impl ProcessWatch {
         } else {
             Ending::Unknown
         }
+    }
+
+    /// The executable that has its number now, where it is in this state, and another one has it. On another machine,
+    /// or since this one was started again, a number tells nothing.
+    pub(crate) fn successor(&self, state: ProcessState) -> Option<String> {
+        if self.same_boot { successor(self.pid, state) } else { None }
     }
 
     /// `exec` keeps pid and start time, so these alone are not enough: the segment must still be mapped.

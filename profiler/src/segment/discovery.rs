@@ -220,13 +220,6 @@ pub fn newest_of(pid: u32) -> Option<SegmentEntry> {
     best_of(candidates(pid, uid).0.into_iter().filter(|entry| entry.start_ticks == start_ticks).collect())
 }
 
-/// The executable of the process that has the number of another one now, which is in this state: that one has ended, or
-/// became another by `exec`.
-pub fn successor(pid: u32, state: ProcessState) -> Option<String> {
-    let runs = || ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
-    (state != ProcessState::Running && runs()).then(|| executable(pid))
-}
-
 /// What to say of the segment that a running process writes to, if it is of a version that can't be read.
 pub fn other_version_of(pid: u32) -> Option<FindError> {
     let is_its_own = |error: &FindError| match error {
@@ -389,16 +382,7 @@ fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
     } else {
         NotOnPool::NotStartedWithIt
     };
-    FindError::NotOnPool { pid, exe: executable(pid), why, left }
-}
-
-/// The executable of a process, or its name where that can't be read.
-fn executable(pid: u32) -> String {
-    let exe = fs::read_link(format!("/proc/{pid}/exe")).map_or_else(
-        |_| fs::read_to_string(format!("/proc/{pid}/comm")).map_or("?".to_owned(), |comm| comm.trim().to_owned()),
-        |path| path.display().to_string(),
-    );
-    crate::words::printable::printable_str(exe)
+    FindError::NotOnPool { pid, exe: process::executable(pid), why, left }
 }
 
 /// Whether a library of this name keeps a segment. That of named tensors lies in programs without the pool, too.

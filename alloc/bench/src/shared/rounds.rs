@@ -46,40 +46,41 @@ impl Plan {
     /// Measures everything. A contestant that has failed in a row is not asked again there. `None` is a turn that is
     /// passed over. After the first round, none begins that would not end in time if it took as long as the longest.
     pub fn measure(&self, mut one: impl FnMut(Turn) -> Option<Result<Figures>>) -> Measured {
-        let (started, mut begun, mut longest, mut rounds) = (Instant::now(), Duration::ZERO, Duration::ZERO, 0);
+        let started = Instant::now();
         let result = |(id, _): &(String, usize)| RowResult { id: id.clone(), ..RowResult::default() };
         let mut results: Vec<RowResult> = self.rows.iter().map(result).collect();
-        let mut is_first = false;
-        for turn in self.turns() {
-            let elapsed = started.elapsed();
-            if turn.round == rounds {
-                longest = longest.max(elapsed - begun);
-                if rounds > 0 && self.within.is_some_and(|within| elapsed + longest > within) {
-                    break;
+        let (mut rounds, mut longest, mut is_first) = (0, Duration::ZERO, false);
+        while rounds < self.rounds {
+            let begun = started.elapsed();
+            if rounds > 0 && self.within.is_some_and(|within| begun + longest > within) {
+                break;
+            }
+            for turn in self.turns(rounds) {
+                is_first |= turn.is_first;
+                let (id, name) = (&self.rows[turn.row].0, &self.contestants[turn.contestant]);
+                let cells = &mut results[turn.row].cells;
+                if cells.get(name).is_some_and(|cell| cell.failure.is_some()) {
+                    continue;
                 }
-                (begun, rounds) = (elapsed, rounds + 1);
+                let (round, all, seconds) = (rounds + 1, self.rounds, started.elapsed().as_secs());
+                progress(&format!("round {round} of {all}, {id:<24} {name:<18} {seconds:>4} s"));
+                match one(Turn { is_first: std::mem::take(&mut is_first), ..turn }) {
+                    None => {}
+                    Some(Ok(figures)) => cells.entry(name.clone()).or_default().add(figures),
+                    Some(Err(failure)) => cells.entry(name.clone()).or_default().failure = Some(failure),
+                }
             }
-            is_first |= turn.is_first;
-            let (id, name) = (&self.rows[turn.row].0, &self.contestants[turn.contestant]);
-            let cells = &mut results[turn.row].cells;
-            if cells.get(name).is_some_and(|cell| cell.failure.is_some()) {
-                continue;
-            }
-            let (all, seconds) = (self.rounds, elapsed.as_secs());
-            progress(&format!("round {rounds} of {all}, {id:<24} {name:<18} {seconds:>4} s"));
-            match one(Turn { is_first: std::mem::take(&mut is_first), ..turn }) {
-                None => {}
-                Some(Ok(figures)) => cells.entry(name.clone()).or_default().add(figures),
-                Some(Err(failure)) => cells.entry(name.clone()).or_default().failure = Some(failure),
-            }
+            longest = longest.max(started.elapsed() - begun);
+            rounds += 1;
         }
         progress("");
         Measured { rows: results, rounds, seconds: started.elapsed().as_secs_f64() }
     }
 
-    fn turns(&self) -> impl Iterator<Item = Turn> {
+    /// The turns of a round.
+    fn turns(&self, round: usize) -> impl Iterator<Item = Turn> {
         let count = self.contestants.len();
-        let of_row = move |round: usize, row: usize, times: usize| {
+        let of_row = move |row: usize, times: usize| {
             (0..times).flat_map(move |time| {
                 // Another one begins each time.
                 (0..count).map(move |step| Turn {
@@ -90,9 +91,7 @@ impl Plan {
                 })
             })
         };
-        (0..self.rounds).flat_map(move |round| {
-            self.rows.iter().enumerate().flat_map(move |(row, (_, times))| of_row(round, row, *times))
-        })
+        self.rows.iter().enumerate().flat_map(move |(row, (_, times))| of_row(row, *times))
     }
 }
 
@@ -108,7 +107,7 @@ mod tests {
 
     #[test]
     fn everyone_has_as_many_turns_and_another_one_begins_each_time() {
-        let turns: Vec<Turn> = plan().turns().collect();
+        let turns: Vec<Turn> = (0..2).flat_map(|round| plan().turns(round).collect::<Vec<_>>()).collect();
         assert_eq!(turns.len(), 2 * (1 + 2) * 3);
         for contestant in 0..3 {
             assert_eq!(turns.iter().filter(|turn| turn.contestant == contestant).count(), 6);

@@ -283,8 +283,8 @@ impl<D: Device> Shared<D> {
             let stream_cache = unsafe { cache.stream_cache() };
             self.resolve(cache, stream_cache, stream)?;
             let Some(lane) = stream_cache.last.1 else { return Ok(false) };
-            let pages = &self.read.pages;
-            let (true, Some(mark)) = (pages.get(address).is_fitted_of(lane), pages.fitted(address)) else {
+            let page = self.read.pages.get(address);
+            let Some(mark) = self.read.pages.fitted(address).filter(|_| page.is_fitted() && page.is_of(lane)) else {
                 return Ok(false);
             };
             let FittedState::Given(bytes) = mark.state() else { return Ok(false) };

@@ -6,14 +6,14 @@
 //! written under the lock of the records, before the program has the block or when it gives it back,
 //! so that nobody shares it meanwhile. A page on which a fitted block begins is written under either lock.
 //!
-//! **Which blocks the program has.** The host never touches device memory, so a block can't carry the mark itself. A free
-//! that finds no mark is refused: of a block that was freed before, of an address inside of one. Marks are plain stores,
-//! because who frees a block got its address from who allocated it. Two threads that free one block at the same moment
-//! may both find the mark, on the fast path; a hardened pool has none. Blocks of slabs have a word for each 256 bytes
-//! that they may begin at. It is a word and not a bit, so that threads don't write to the same word; and as long as that
-//! a batch of the smallest blocks, which goes to one thread, has a cache line of its own. Fitted blocks are far apart, and
-//! each would touch a page of words of its own: they have one for each page that they may begin on. These are not beside
-//! the pages' words, which all threads read.
+//! **Which blocks the program has.** The host never touches device memory, so a block can't carry the mark itself. A
+//! free that finds no mark is refused: of a block that was freed before, of an address inside of one. Marks are plain
+//! stores, because who frees a block got its address from who allocated it. Two threads that free one block at the same
+//! moment may both find the mark, on the fast path; a hardened pool has none. Blocks of slabs have a word for each 256
+//! bytes that they may begin at. It is a word and not a bit, so that threads don't write to the same word; and as long
+//! as that a batch of the smallest blocks, which goes to one thread, has a cache line of its own. Fitted blocks are far
+//! apart, and each would touch a page of words of its own: they have one for each page that they may begin on. These
+//! are not beside the pages' words, which all threads read.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -94,8 +94,8 @@ impl Mark<'_> {
     }
 }
 
-/// The mark of a fitted block: its bytes in units, where on its page it begins, and whether a thread keeps it. 0 if none
-/// begins on the page; it is longer than that, so there is one at most.
+/// The mark of a fitted block: its bytes in units, where on its page it begins, and whether a thread keeps it. 0 if
+/// none begins on the page; it is longer than that, so there is one at most.
 #[derive(Clone, Copy)]
 pub struct FittedMark<'a> {
     word: &'a AtomicU32,
@@ -196,12 +196,6 @@ impl Page {
         self.0 >> 8 == lane + 1
     }
 
-    /// Whether a fitted block of this lane may begin there that no other one uses and that is not recorded.
-    #[inline]
-    pub fn is_fitted_of(self, lane: LaneId) -> bool {
-        self.is_fitted() && self.is_of(lane)
-    }
-
     /// Whether a block may be recorded that begins there.
     #[inline]
     pub fn is_recorded(self) -> bool {
@@ -299,8 +293,11 @@ impl Pages {
     /// Says that the fitted block that begins there, if one does, is one no more. The page may stay for the next one.
     #[inline]
     pub fn forget_fitted(&self, address: u64) {
-        let mark = self.fitted(address).filter(|mark| mark.state() != FittedState::None);
-        mark.into_iter().for_each(FittedMark::take);
+        if self.get(address).is_fitted()
+            && let Some(mark) = self.fitted(address).filter(|mark| mark.state() != FittedState::None)
+        {
+            mark.take();
+        }
     }
 
     /// The same of one that is known to begin there.
@@ -361,7 +358,8 @@ mod tests {
             let (address, bytes) = (start + offset, LARGEST - offset % PAGE);
             let others: Vec<u64> = (0..PAGE / UNIT).map(|unit| address / PAGE * PAGE + unit * UNIT).collect();
             pages.give_fitted(address, bytes, 3);
-            assert!(pages.get(address).is_fitted_of(3) && !pages.get(address).is_fitted_of(2));
+            let page = pages.get(address);
+            assert!(page.is_fitted() && page.is_of(3) && !page.is_of(2));
             for other in others.into_iter().chain([address + 1, address + PAGE]).filter(|other| *other != address) {
                 assert_eq!(pages.fitted_state(other), FittedState::None, "{offset:#x}, {other:#x}");
                 pages.forget_fitted(other);

@@ -330,8 +330,8 @@ impl Slabs {
     /// Bytes of freed blocks over 1 KiB that threads may keep.
     fn cache_limit(&self) -> usize {
         // It has as much until so much is in use, and nothing at twice that.
-        let beyond = self.in_use.saturating_sub(SMALL_PROGRAM).min(SMALL_PROGRAM) as f64 / SMALL_PROGRAM as f64;
-        let small = (self.rules.small_cache as f64 * (1.0 - beyond)) as usize;
+        let short_of_twice = (2 * SMALL_PROGRAM).saturating_sub(self.in_use).min(SMALL_PROGRAM);
+        let small = self.rules.small_cache * short_of_twice / SMALL_PROGRAM;
         small.max(self.in_use / self.rules.cache_part)
     }
 

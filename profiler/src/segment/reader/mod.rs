@@ -190,6 +190,11 @@ impl SegmentReader {
         Some(ending)
     }
 
+    /// The executable of the process that has its number now, where it is in this state, and another one has it.
+    pub fn successor(&self, state: ProcessState) -> Option<String> {
+        self.watch.successor(state)
+    }
+
     /// The last time at which the process is known to have been alive, nanoseconds of `CLOCK_MONOTONIC`.
     fn alive_ns(&self) -> u64 {
         let since_start = self.file.modified_ns().unwrap_or(0).saturating_sub(self.first.start_realtime_ns);

@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 use poolscope_profiler::model::growth::Tracker;
 use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
-use poolscope_profiler::process::ending::{Ending, KernelLog};
+use poolscope_profiler::process::ending::KernelLog;
 use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::process::thread_names;
 use poolscope_profiler::reading::Reading;
 use poolscope_profiler::recording::replay::film::Film;
 use poolscope_profiler::segment::ask::{self, Wish};
-use poolscope_profiler::segment::discovery;
 use poolscope_profiler::{Profile, SegmentReader, Snapshot};
 
 use super::Event;
@@ -287,14 +286,12 @@ impl Source {
         let growths = self.tracker.of_sites(&snapshot, site_of_stacks, profile.sites.len());
         let (watched_ns, devices) = (self.tracker.watched_ns(), self.tracker.of_devices());
         let (children, family) = (&self.children[..], &self.family[..]);
-        let ending = match (snapshot.process.state, &mut self.open) {
+        let state = snapshot.process.state;
+        let ending = match (state, &mut self.open) {
             (ProcessState::Killed, Some((_, reader))) => reader.ending(&KernelLog::read()),
             _ => None,
         };
-        // Since the machine was started again, all numbers are others'.
-        let is_of_this_boot = self.open.is_some() && ending != Some(Ending::Rebooted);
-        let ProcessInfo { pid, state, .. } = snapshot.process;
-        let successor = if is_of_this_boot { discovery::successor(pid, state) } else { None };
+        let successor = self.open.as_ref().and_then(|(_, reader)| reader.successor(state));
         let (growths, devices) = (&growths[..], &devices[..]);
         let observed = Observed { growths, devices, watched_ns, children, family, site_of_stacks, ending, successor };
         self.modeller.next(snapshot, profile, &observed, &self.names)

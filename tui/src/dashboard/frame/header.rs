@@ -209,24 +209,6 @@ fn peak(model: &Model, theme: &Theme) -> Option<Card> {
     Some((format!("PEAK {when}"), numbers::bytes(most.bytes as f64), theme.strong))
 }
 
-/// Standard errors by which the samples' figure may differ from what was counted.
-const ERRORS: f64 = 2.0;
-
-/// Bytes of which nothing need be said.
-const LATE: f64 = 1_048_576.0;
-
-/// Of a program that was killed, the samples are up to its last moment, and what is in use was counted a while before:
-/// what the samples say, if that is another figure.
-fn late(model: &Model) -> Option<String> {
-    let is_killed = model.snapshot.process.state == ProcessState::Killed;
-    let counted = model.in_use.filter(|_| is_killed && !model.at_peak)? as f64;
-    let sampled = model.whole.totals_of(Memory::Host).in_use;
-    let error = if model.snapshot.exact { 0.0 } else { sampled.bytes / (sampled.samples.max(1) as f64).sqrt() };
-    let differs = (sampled.bytes - counted).abs() > LATE.max(ERRORS * error);
-    let bytes = numbers::bytes(sampled.bytes);
-    differs.then(|| format!(" ▲ LIVE is up to 100 ms older than its samples, which say {bytes}."))
-}
-
 /// What must not be missed, most urgent first.
 pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
     let theme: &Theme = &state.theme;
@@ -247,7 +229,6 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
             let pid = model.snapshot.process.pid;
             out.push((format!("   Process {pid} is {} now.", printable(now)), theme.dim));
         }
-        out.extend(late(model).map(|line| (line, theme.badge)));
         if let Some(why) = drops(&model.snapshot.dropped) {
             out.push((format!(" ▲ Figures are too low: {why}."), theme.badge));
         }

@@ -256,28 +256,6 @@ fn who_has_a_dead_programs_number_now_is_said() {
     }
 }
 
-/// The samples of a program that was killed are newer than its counters.
-#[test]
-fn what_was_allocated_in_the_last_moment_is_said_by_the_samples() {
-    use poolscope_profiler::Memory;
-    use poolscope_profiler::model::snapshot::ProcessState;
-    for (process, part, said) in [
-        (ProcessState::Killed, 1.0, false),
-        (ProcessState::Killed, 0.5, true),
-        (ProcessState::Killed, 2.0, true),
-        (ProcessState::Running, 0.5, false),
-        (ProcessState::Exited, 0.5, false),
-    ] {
-        let mut state = state(80, 24);
-        let mut model = fixture::model_with(|snapshot| snapshot.process.state = process);
-        let sampled = model.whole.totals_of(Memory::Host).in_use.bytes;
-        model.in_use = Some((sampled * part) as u64);
-        state.take_reading(Arc::new(model));
-        let (text, line) = (screen(&state), format!("than its samples, which say {}.", numbers::bytes(sampled)));
-        assert_eq!(text.contains(&line), said, "{process:?} {part}\n{text}");
-    }
-}
-
 /// What wobbles hides a small growth, and "level" alone would say that there is none.
 #[test]
 fn a_level_says_how_uncertain_it_is() {
