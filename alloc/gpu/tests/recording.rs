@@ -127,8 +127,9 @@ fn leak(program: &Program, depth: u32, size: u64) -> u64 {
 
 #[test]
 fn the_first_block_of_each_site_is_recorded_whatever_the_period() {
-    // One block in a million would be a sample by its bytes.
-    let (program, book) = program(1 << 40, 256 * MIB);
+    // So long a period that strata are as long as they can be: of the blocks behind the first ones, one in 67 million is
+    // a sample.
+    let (program, book) = program(1 << 52, 256 * MIB);
     let sizes = [300, 5_000, 100_000, MIB - 100, 3 * MIB - 100];
     for round in 0..20 {
         for depth in 0..10 {
