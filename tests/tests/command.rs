@@ -145,6 +145,70 @@ fn run_tells_how_the_program_was_killed() {
     assert_eq!(run.status.signal(), Some(libc::SIGKILL), "{}", run.report());
 }
 
+#[test]
+fn a_command_needs_no_dashes_before_it_and_keeps_its_own_options() {
+    let pool = Pool::new();
+    let run =
+        pool.poolscope().args(["run", "--headless", "--period", "1M", "echo", "a", "--", "--period"]).run().success();
+    assert_eq!(run.stdout, "a -- --period\n");
+    let check = pool.poolscope().args(["check", "--json", "echo", "--json"]).run().success();
+    assert!(check.stderr.contains("--json") && check.stdout.starts_with('{'), "{}", check.report());
+    let typo = refused(&pool.poolscope().args(["check", "--jsn", "echo"]).run());
+    assert!(typo.contains("--jsn"), "an option that is none is no command: {typo}");
+}
+
+/// Every command that takes a process takes it by the name of its program, too: also where the program's file lies in
+/// the current folder.
+#[test]
+fn a_process_can_be_named_by_its_program() {
+    let pool = Pool::new();
+    let [first, second] = ["at-work", "at-work-too"].map(|name| {
+        std::fs::copy(sample("kv-server"), pool.files().join(name)).unwrap();
+        let mut program = pool.program(pool.files().join(name)).args(["--clients", "2", "--seconds", "100"]).start();
+        program.wait_for_line("kv-server: pid");
+        program
+    });
+    let pid = first.pid().to_string();
+    let command = |args: &[&str]| pool.poolscope().args(args).run();
+    for args in [
+        &["stats", "at-work"][..],
+        &["dump", "at-work", "-o", "heap.pb.gz"],
+        &["dump", "at-work", "--format", "csv", "-o", "-"],
+        &["flamegraph", "at-work", "-o", "-"],
+        &["leaks", "at-work", "--growth"],
+        &["report", "at-work"],
+        &["top", "at-work", "--json"],
+        &["record", "at-work", "--duration", "0.2"],
+        &["diff", "at-work", &pid],
+    ] {
+        let output = command(args);
+        assert_eq!(output.code(), 0, "{}", output.report());
+    }
+    let comments = poolscope_e2e::pprof::pprof(pool.files(), &["-comments"], &pool.files().join("heap.pb.gz")).stdout;
+    assert!(comments.contains(&format!("(pid {pid},")), "it is the one of exactly this name: {comments}");
+
+    // Of two that are called so, a person has to say which.
+    let mut third = pool.program(pool.files().join("at-work")).args(["--clients", "1", "--seconds", "100"]).start();
+    third.wait_until("it is on the pool", |program| pool.segment(program.pid()).map(drop));
+    let which = refused(&command(&["stats", "at-work"]));
+    assert!(which.contains(&pid) && which.contains(&third.pid().to_string()), "{which}");
+
+    // One that has ended is said to have, and is not recorded.
+    second.signal(libc::SIGKILL);
+    let ended = second.pid().to_string();
+    second.finish();
+    let stats = command(&["stats", "at-work-too"]);
+    assert!(
+        stats.code() == 0 && stats.stderr.contains(&ended) && stats.stderr.contains("has ended"),
+        "{}",
+        stats.report()
+    );
+    let refusal = refused(&command(&["record", "at-work-too"]));
+    assert!(refusal.contains("poolscope record -- at-work-too"), "{refusal}");
+    let nobody = refused(&command(&["dump", "nobody-here", "-o", "heap.pb.gz"]));
+    assert!(nobody.contains("neither a process id, nor the name of a program"), "{nobody}");
+}
+
 /// Exit code 2 and a message of its own for each; returns the message.
 #[track_caller]
 fn refused(output: &Output) -> String {

@@ -18,7 +18,7 @@ use crate::{sink, target};
     poolscope convert heaptrack.app.zst heap.pb.gz\n  \
     poolscope convert snapshot.pickle - --format collapsed --device 0 | flamegraph.pl > gpu.svg")]
 pub(crate) struct Convert {
-    /// Process id, or the file of a segment, a recording or a profile; - is standard input
+    /// Process id, name of a program, or the file of a segment, a recording or a profile; - is standard input
     #[arg(value_name = "IN")]
     from: String,
     /// Where to; - is standard output. The ending says the format: .pb.gz, .dhat.json, .firefox.json, .pftrace,

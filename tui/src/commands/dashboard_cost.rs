@@ -22,8 +22,8 @@ use crate::{sink, target};
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope bench dashboard 1234 --interval 0.1 --size 200x60")]
 pub(super) struct Dashboard {
-    /// Process id, or the file of a segment
-    #[arg(value_name = "PID|SEGMENT")]
+    /// Process id, name of a program, or the file of a segment
+    #[arg(value_name = "PID|NAME|SEGMENT")]
     target: String,
     /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = crate::dashboard::options::parse_interval)]

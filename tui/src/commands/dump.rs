@@ -20,8 +20,8 @@ use crate::{sink, target};
     poolscope dump 1234 --seconds 30 --allocs -o allocs.pb.gz\n  \
     poolscope dump 1234 -o heap.pftrace    # for ui.perfetto.dev")]
 pub(crate) struct Dump {
-    /// Process id, or the file of a segment or of a recording
-    #[arg(value_name = "PID|FILE")]
+    /// Process id, name of a program, or the file of a segment or of a recording
+    #[arg(value_name = "PID|NAME|FILE")]
     target: String,
     /// Where to; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "heap.pb.gz")]

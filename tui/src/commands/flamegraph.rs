@@ -28,8 +28,8 @@ use crate::target::{self, Loaded};
     poolscope flamegraph 1234 -o gpu.svg --device 0 --peak\n  \
     poolscope flamegraph 1234 --base before.pb.gz -o change.svg")]
 pub(crate) struct Flamegraph {
-    /// Process id, the file of a segment or of a recording, or a pprof file
-    #[arg(value_name = "PID|FILE")]
+    /// Process id, name of a program, the file of a segment or of a recording, or a pprof file
+    #[arg(value_name = "PID|NAME|FILE")]
     target: String,
     /// Where to; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "heap.svg")]
@@ -50,7 +50,7 @@ pub(crate) struct Flamegraph {
     #[arg(long)]
     python: bool,
     /// Colour by the change since this profile, recording, process or segment: red grew, blue shrank
-    #[arg(long, value_name = "PID|FILE")]
+    #[arg(long, value_name = "PID|NAME|FILE")]
     base: Option<String>,
 }
 

@@ -39,8 +39,8 @@ use crate::{sink, target};
     POOLSCOPE_KEEP=1 poolscope run --headless -- ./server; poolscope leaks 1234"
 )]
 pub(crate) struct Leaks {
-    /// Process id, or the file of a segment
-    #[arg(value_name = "PID|SEGMENT")]
+    /// Process id, name of a program, or the file of a segment
+    #[arg(value_name = "PID|NAME|SEGMENT")]
     target: String,
     /// Report all that is in use, whether or not the program can still reach it
     #[arg(long)]

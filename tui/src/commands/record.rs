@@ -52,8 +52,8 @@ use output::{LEAST_LIMIT, Output};
     poolscope record 1234 --duration 30 -o app.rec && poolscope report app.rec\n  \
     poolscope record --append -o app.rec -- ./app --slow")]
 pub(crate) struct Record {
-    /// Process id, or the file of a segment
-    #[arg(value_name = "PID", required_unless_present = "command", conflicts_with = "command")]
+    /// Process id, name of a program, or the file of a segment
+    #[arg(value_name = "PID|NAME", required_unless_present = "command", conflicts_with = "command")]
     target: Option<String>,
     /// Where to; - is standard output, and what the command writes there then goes to standard error
     #[arg(short, long, value_name = "FILE", default_value = "poolscope.rec")]
@@ -91,6 +91,15 @@ pub(crate) struct Record {
     /// The program and its arguments
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// Says that what is no process may have been meant as a command.
+fn also_as_command(failure: Failure, target: &str) -> Failure {
+    if target.parse::<u32>().is_ok() || target::is_segment(Path::new(target)) {
+        return failure;
+    }
+    let message = format!("{}. A command comes behind --: `poolscope record -- {target}`", failure.message);
+    Failure { message, ..failure }
 }
 
 /// How long a command may take to its first allocation.
@@ -179,7 +188,7 @@ impl Record {
     /// Records a command, or a process that runs: the exit code.
     fn record_target(&self, output: &Output, signals: &Signals) -> Result<u8> {
         let Some(target) = &self.target else { return self.run_command(output, signals) };
-        let entry = target::find_running(target)?;
+        let entry = target::find_running(target).map_err(|failure| also_as_command(failure, target))?;
         let pid = entry.pid;
         if entry.state != ProcessState::Running {
             let why = format!("nothing can be recorded: {target} is the segment of process {pid}, which has ended");

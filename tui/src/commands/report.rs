@@ -32,8 +32,8 @@ use crate::{sink, target};
     poolscope report app.rec --from 10 --to 60 --json"
 )]
 pub(crate) struct Report {
-    /// A file that `poolscope record` wrote, a process id, or the file of a segment
-    #[arg(value_name = "FILE|PID")]
+    /// A file that `poolscope record` wrote, a process id, the name of a program, or the file of a segment
+    #[arg(value_name = "FILE|PID|NAME")]
     file: PathBuf,
     /// Print everything as JSON
     #[arg(long)]
@@ -108,9 +108,9 @@ impl Report {
     }
 }
 
-/// Whether an argument is a process's number or segment, and not a recording.
+/// Whether an argument is a process's number, name or segment, and not a recording.
 fn is_process(argument: &str) -> bool {
-    argument.parse::<u32>().is_ok() || target::is_segment(Path::new(argument))
+    argument.parse::<u32>().is_ok() || target::is_segment(Path::new(argument)) || target::named::is_meant(argument)
 }
 
 impl Report {

@@ -52,7 +52,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     dashboard: DashboardArgs,
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 

@@ -64,8 +64,8 @@ const PAUSE: Duration = Duration::from_millis(100);
         poolscope serve --all --listen 0.0.0.0:6060 --token-file /etc/poolscope.token"
 )]
 pub(crate) struct Serve {
-    /// Process id, or the file of a segment
-    #[arg(value_name = "PID|SEGMENT")]
+    /// Process id, name of a program, or the file of a segment
+    #[arg(value_name = "PID|NAME|SEGMENT")]
     target: Option<String>,
     /// Serve every process of yours that runs on the pool
     #[arg(long)]
@@ -150,7 +150,8 @@ impl Serve {
                 // What is asked wrongly is said now, and not to the first who asks.
                 let entry = target::find(target)?;
                 served = self.until_exit.then_some(entry.pid);
-                if target.parse::<u32>().is_ok() { Source::Process(entry.pid) } else { Source::Segment(entry.path) }
+                let is_file = target.parse::<u32>().is_err() && !target::is_name(target);
+                if is_file { Source::Segment(entry.path) } else { Source::Process(entry.pid) }
             }
         };
         let token = self.token()?;

@@ -25,8 +25,8 @@ use crate::{sink, target};
     poolscope stats 1234 --json | jq .usage.in_use\n  \
     poolscope stats 1234 --json | jq -r '.process.findings[].sentence'")]
 pub(crate) struct Stats {
-    /// Process id, or the file of a segment
-    #[arg(value_name = "PID|SEGMENT")]
+    /// Process id, name of a program, or the file of a segment
+    #[arg(value_name = "PID|NAME|SEGMENT")]
     target: String,
     /// Print JSON
     #[arg(long)]

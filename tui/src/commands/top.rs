@@ -1,7 +1,7 @@
 //! `poolscope top`: the dashboard on a process that already runs.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,18 +212,14 @@ impl Top {
             }
             return Ok((Watched::Server(server), label, None));
         }
-        if !target::is_name(target) {
-            let entry = target::find(target)?;
-            return Ok((Watched::Segment(entry.path), format!("process {}", entry.pid), None));
-        }
-        if self.follow_name {
+        if self.follow_name && target::is_name(target) {
             return Ok((Watched::Named(target.clone()), target.clone(), None));
         }
-        match &target::running_called(target)?[..] {
-            [only] => Ok((Watched::Segment(only.path.clone()), format!("process {}", only.pid), None)),
-            [] => Err(none_called(target)),
-            _ => Ok((Watched::Nothing, String::new(), Some(target.clone()))),
+        if target::is_name(target) && target::named::all_running(target)?.len() > 1 {
+            return Ok((Watched::Nothing, String::new(), Some(target.clone())));
         }
+        let entry = target::find(target)?;
+        Ok((Watched::Segment(entry.path), format!("process {}", entry.pid), None))
     }
 
     /// The server that is to be asked, if the target is a URL.
@@ -241,32 +237,8 @@ impl Top {
             let why = "say which process: a process id, a name, or the file of a segment; `poolscope list` shows them";
             return Err(Failure::usage(why.to_owned()));
         };
-        if !target::is_name(target) {
-            return target::find(target);
-        }
-        let mut running = target::running_called(target)?;
-        if running.len() > 1 {
-            let pids: Vec<String> = running.iter().map(|entry| entry.pid.to_string()).collect();
-            return Err(Failure::usage(format!(
-                "{} processes are called {target}: say which, {}",
-                pids.len(),
-                pids.join(", ")
-            )));
-        }
-        running.pop().ok_or_else(|| none_called(target))
+        target::find(target)
     }
-}
-
-fn none_called(name: &str) -> Failure {
-    if Path::new(name).exists() {
-        return Failure::usage(format!(
-            "no process called {name} runs on the pool, and the file {name} is no segment: poolscope replay shows \
-             recordings, poolscope report reads profiles"
-        ));
-    }
-    Failure::usage(format!(
-        "no process called {name} runs on the pool: `poolscope list` shows those that do, and --follow-name waits for one"
-    ))
 }
 
 /// The dashboard draws on standard output.

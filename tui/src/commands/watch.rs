@@ -54,9 +54,9 @@ pub(crate) struct Triggers {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope watch 1234 --dump-at-rss 2G --dump-on-growth 50 --dump-dir /var/tmp")]
 pub(crate) struct Watch {
-    /// Process id
-    #[arg(value_name = "PID")]
-    pid: u32,
+    /// Process id, or name of a program
+    #[arg(value_name = "PID|NAME")]
+    target: String,
     #[command(flatten)]
     triggers: Triggers,
     /// Go on in the background
@@ -70,30 +70,33 @@ impl Watch {
             return Err(Failure::usage("say when to write a profile: --dump-at-rss or --dump-on-growth").into());
         }
         self.triggers.check()?;
-        let Some(start) = ProcStat::of(self.pid).filter(|stat| !stat.is_zombie()) else {
-            return Err(Failure::usage(format!("there is no process {}", self.pid)).into());
+        let pid = match self.target.parse() {
+            Ok(pid) => pid,
+            Err(_) => target::find_running(&self.target)?.pid,
+        };
+        let Some(start) = ProcStat::of(pid).filter(|stat| !stat.is_zombie()) else {
+            return Err(Failure::usage(format!("there is no process {pid}")).into());
         };
         if self.detach {
-            self.triggers.command(self.pid)?.process_group(0).spawn().wrap_err("cannot start in the background")?;
+            self.triggers.command(pid)?.process_group(0).spawn().wrap_err("cannot start in the background")?;
             return Ok(0);
         }
-        let runs =
-            || ProcStat::of(self.pid).is_some_and(|now| !now.is_zombie() && now.start_ticks == start.start_ticks);
+        let runs = || ProcStat::of(pid).is_some_and(|now| !now.is_zombie() && now.start_ticks == start.start_ticks);
         let mut memory = Memory::new(&self.triggers);
         let mut written = 0;
         // One that `poolscope run` only just starts is not on the pool yet.
         let begun = Instant::now();
-        while target::newest_segment(self.pid).is_none() && runs() {
+        while target::newest_segment(pid).is_none() && runs() {
             if begun.elapsed() > STARTING {
-                target::find_running(&self.pid.to_string())?;
+                target::find_running(&pid.to_string())?;
             }
             sleep(INTERVAL);
         }
         while runs() {
-            if let Some(why) = process::memory(self.pid).and_then(|now| memory.step(now.rss)) {
+            if let Some(why) = process::memory(pid).and_then(|now| memory.step(now.rss)) {
                 written += 1;
                 // What cannot be written now, on a full disk perhaps, is no reason to stop watching.
-                if let Err(error) = self.dump(written, &why) {
+                if let Err(error) = self.dump(pid, written, &why) {
                     sink::say(&format!("{error:#}"));
                 }
             }
@@ -102,11 +105,11 @@ impl Watch {
         Ok(0)
     }
 
-    fn dump(&self, number: u32, why: &str) -> Result<()> {
-        let entry = discovery::find(&self.pid.to_string())?;
+    fn dump(&self, pid: u32, number: u32, why: &str) -> Result<()> {
+        let entry = discovery::find(&pid.to_string())?;
         let mut profile = target::read(&mut SegmentReader::open(&entry.path)?, &mut crate::symbols::profile_builder())?;
         profile.comments.push(why.to_owned());
-        let path = self.triggers.dump_dir.join(format!("heap-{}-{number:03}.pb.gz", self.pid));
+        let path = self.triggers.dump_dir.join(format!("heap-{pid}-{number:03}.pb.gz"));
         sink::write(&path, |out| pprof::write_pprof(&profile, Metric::InUseBytes, out))?;
         sink::say(&format!("wrote {}: {why}", path.display()));
         Ok(())

@@ -105,7 +105,7 @@ pub(crate) struct Check {
     #[arg(long)]
     list_rules: bool,
     /// The program and its arguments
-    #[arg(last = true, required_unless_present = "list_rules", value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required_unless_present = "list_rules", value_name = "CMD")]
     command: Vec<OsString>,
 }
 

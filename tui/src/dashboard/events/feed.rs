@@ -199,7 +199,7 @@ impl Source {
                     Some(path) => path,
                     None => return Ok(Read::NotYet),
                 },
-                Watched::Named(name) => match target::newest_called(name) {
+                Watched::Named(name) => match target::named::newest(name) {
                     Some(entry) => entry.path,
                     None => return Ok(Read::NotYet),
                 },
@@ -218,7 +218,7 @@ impl Source {
                 ProcessState::Running => target::replaced_by(snapshot.process.pid, path),
                 _ => target::newest_segment(snapshot.process.pid).filter(|newer| newer != path).or_else(|| {
                     let Watched::Named(name) = &self.watched else { return None };
-                    target::newest_called(name).map(|entry| entry.path).filter(|newer| newer != path)
+                    target::named::newest(name).map(|entry| entry.path).filter(|newer| newer != path)
                 }),
             };
             if let Some(newer) = newer

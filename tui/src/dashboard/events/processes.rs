@@ -130,7 +130,7 @@ impl Processes {
             listing.entries.into_iter().partition(|entry| entry.state == ProcessState::Running);
         let mut running: Vec<ProcessRow> = running
             .into_iter()
-            .filter(|entry| name.is_none_or(|name| crate::target::is_called(entry, name)))
+            .filter(|entry| name.is_none_or(|name| crate::target::named::is_called(entry, name)))
             .map(row)
             .collect();
         running.sort_by_key(|row| (std::cmp::Reverse(row.rss), row.pid));
