@@ -367,7 +367,7 @@ fn what_is_no_recording_and_what_cannot_be_recorded_is_said() {
         (&["report", "other"][..], "is no recording"),
         (&["report", "cut"], "its first block is missing"),
         (&["report", "newer"], "of version 99"),
-        (&["report", "missing"], "cannot read missing"),
+        (&["report", "missing"], "nor a file that is there"),
         (&["report", "other", "--from", "5", "--to", "1"], "--from is after --to"),
         (&["record", &pid, "-o", "x.rec"], "does not run on the pool"),
         (&["record", "--limit", "10", "--", "true"], "--limit is too small"),

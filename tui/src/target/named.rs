@@ -15,10 +15,10 @@ use crate::words::file_name;
 /// How an executable begins.
 const ELF: &[u8; 4] = b"\x7fELF";
 
-/// Whether an argument is a program's name: it is no number, no path, and no segment's file. A person who looks at a
-/// program often stands in its folder.
+/// Whether an argument is a program's name: it is no number, no path, no segment's file, and not `-`, which is standard
+/// input. A person who looks at a program often stands in its folder.
 pub(crate) fn is_name(argument: &str) -> bool {
-    let is_path = argument.contains('/') || is_segment(Path::new(argument));
+    let is_path = argument == "-" || argument.contains('/') || is_segment(Path::new(argument));
     argument.parse::<u32>().is_err() && !is_path
 }
 
