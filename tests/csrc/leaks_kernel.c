@@ -2,6 +2,7 @@
 //
 // tests/tests/leaks.rs has what is leaked then.
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 1337 };
+enum { SIZE = 1337, SIGNAL_STACK = 20000 };
 
 // What a function leaves below the stack pointer, and in registers, is not this one's.
 __attribute__((noinline)) static void scrub(void) {
@@ -66,6 +67,33 @@ __attribute__((noinline)) static void shared_with_children(void) {
     page[1000] = malloc(SIZE);
 }
 
+// A stack for signals, on which something was left that no signal needs any more.
+__attribute__((noinline)) static void name_stack(size_t size) {
+    stack_t stack = {.ss_sp = calloc(1, size), .ss_size = size};
+    *(void **)((char *)stack.ss_sp + size / 2) = malloc(SIZE);
+    if (sigaltstack(&stack, NULL) != 0) abort();
+}
+static void signal_stack(void) { name_stack(SIGNAL_STACK); }
+static void signal_stack_given_up(void) {
+    name_stack(SIGNAL_STACK);
+    stack_t none = {.ss_flags = SS_DISABLE};
+    if (sigaltstack(&none, NULL) != 0) abort();
+}
+
+static volatile int named;
+static void *wait_with_stack(void *nothing) {
+    name_stack(SIGNAL_STACK);
+    scrub();
+    named = 1;
+    for (;;) pause();
+    return nothing;
+}
+static void signal_stack_of_a_thread(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, wait_with_stack, NULL) != 0) abort();
+    while (!named) usleep(1000);
+}
+
 #define SCENARIO(name) {#name, name}
 static const struct {
     const char *name;
@@ -73,7 +101,8 @@ static const struct {
 } scenarios[] = {
     SCENARIO(epoll_data),    SCENARIO(epoll_closed),      SCENARIO(timer_value),
     SCENARIO(timer_deleted), SCENARIO(timer_with_thread), SCENARIO(closed_to_writing),
-    SCENARIO(shared_with_children),
+    SCENARIO(shared_with_children), SCENARIO(signal_stack), SCENARIO(signal_stack_given_up),
+    SCENARIO(signal_stack_of_a_thread),
 };
 
 int main(int argc, char **argv) {

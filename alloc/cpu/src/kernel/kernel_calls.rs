@@ -82,6 +82,7 @@ pub static KERNEL_CALLS: &[Calls] = &[
             "mincore",
             "rt_sigaction",
             "rt_sigprocmask",
+            "sigaltstack",
             "tgkill",
         ],
         when: UnlessPlain,

@@ -443,6 +443,21 @@ pub fn block_signals(signals: u64) -> u64 {
     before
 }
 
+/// Where the stack begins that the calling thread has named for its signals (sigaltstack(2)); 0 if it has none.
+pub fn signal_stack() -> usize {
+    let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: the kernel writes a stack there; zeroes are one, too.
+    keep_errno(|| unsafe {
+        libc::syscall(libc::SYS_sigaltstack, 0usize, stack.as_mut_ptr());
+        start_of(stack.assume_init_ref())
+    })
+}
+
+/// Where a stack for signals begins; 0 if it is none.
+pub fn start_of(stack: &libc::stack_t) -> usize {
+    if stack.ss_flags & libc::SS_DISABLE == 0 { stack.ss_sp.addr() } else { 0 }
+}
+
 /// Gives the calling thread another signal mask.
 pub fn set_blocked_signals(signals: u64) {
     // SAFETY: as above.

@@ -15,7 +15,7 @@ use super::maps::{self, Mapping};
 use super::mark::{Mark, NO_LEADER, Verdicts};
 use super::regions;
 use super::roots::{self, Range, Roots, Thread};
-use super::stop::{Stops, World};
+use super::stop::{Stopped, Stops, World};
 use super::table::Table;
 use crate::census;
 use crate::hardened;
@@ -237,10 +237,12 @@ fn mark(
 
     if let Searcher::OfTheProgram { frame } = searcher {
         let control = frame::thread_pointer();
-        threads.push(Thread { tid: os::thread_id(), sp: frame + roots::RED_ZONE, control });
+        let signal_stack = os::signal_stack();
+        threads.push(Thread { tid: os::thread_id(), sp: frame + roots::RED_ZONE, control, signal_stack });
     }
     for thread in world.threads() {
-        threads.push(Thread { tid: thread.tid, sp: thread.sp, control: thread.thread_pointer });
+        let Stopped { tid, sp, thread_pointer: control, signal_stack, .. } = *thread;
+        threads.push(Thread { tid, sp, control, signal_stack });
     }
     arena::for_each(|from, to| _ = excluded.push((from, to)));
     heaps::own_memory(|from, to| _ = excluded.push((from, to)));
@@ -319,10 +321,14 @@ pub(super) fn static_storage() -> usize {
 }
 
 /// Stacks that lie in blocks, of coroutines for example: what is above the stack pointer counts, and the block is in
-/// use. Returns the bytes.
+/// use. So is one for signals, whose address nobody but the kernel may have: with no signal in hand, nothing in it
+/// counts. Returns the bytes.
 fn stacks_in_blocks(heap: &Heap<'_>, mark: &mut Mark<'_, Heap<'_>>, threads: &[Thread]) -> usize {
     let mut bytes = 0;
     for thread in threads {
+        if let Some((number, _)) = heap.around(thread.signal_stack) {
+            mark.hold(number);
+        }
         if let Some((number, end)) = heap.around(thread.sp) {
             let from = thread.sp.saturating_sub(roots::RED_ZONE);
             let held_by = holder::of_thread(holder::STACK, thread.tid);

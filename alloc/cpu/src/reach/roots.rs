@@ -72,6 +72,8 @@ pub struct Thread {
     pub sp: usize,
     /// Its control block.
     pub control: usize,
+    /// Where the stack begins that it has named for its signals; 0 if it has none.
+    pub signal_stack: usize,
 }
 
 /// What roots are to be found by.
@@ -346,7 +348,7 @@ mod tests {
         let mut words = [0; 64];
         (words[10], words[20], words[40]) = (1, 2, 3);
         let stack = Mapping { is_stack: true, ..mapped(&words) };
-        let thread = Thread { tid: 1, sp: stack.start + 36 * WORD, control: 0 };
+        let thread = Thread { tid: 1, sp: stack.start + 36 * WORD, control: 0, signal_stack: 0 };
         assert_eq!(found(&[stack], &[thread], &[]), [2, 3]);
         assert_eq!(found(&[stack], &[], &[]), [1, 2, 3], "nobody is known to run there");
     }
@@ -354,7 +356,7 @@ mod tests {
     #[test]
     fn of_the_pools_memory_counts_what_a_thread_with_its_stack_there_has_of_thread_local_storage() {
         let memory = mapped(&[0, 0x5000 + VECTOR_OFFSET, 7]);
-        let thread = Thread { tid: 1, sp: memory.start, control: memory.start };
+        let thread = Thread { tid: 1, sp: memory.start, control: memory.start, signal_stack: 0 };
         assert_eq!(found(&[memory], &[thread], &[(memory.start, memory.end)]), [0x5000]);
         assert_eq!(found(&[memory], &[], &[(memory.start, memory.end)]), []);
     }

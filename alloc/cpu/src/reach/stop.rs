@@ -61,6 +61,8 @@ pub struct Stopped {
     pub sp: usize,
     /// Its pointer to thread-local storage.
     pub thread_pointer: usize,
+    /// Where the stack begins that it has named for its signals; 0 if it has none.
+    pub signal_stack: usize,
     /// Where its registers lie: general ones, and those for vectors. Each range ends with the second address.
     pub registers: [(usize, usize); 2],
 }

@@ -69,6 +69,7 @@ unsafe fn note(context: *const libc::ucontext_t) -> Stopped {
             tid: os::thread_id(),
             sp: machine.gregs[libc::REG_RSP as usize] as usize,
             thread_pointer: frame::thread_pointer(),
+            signal_stack: os::start_of(&(*context).uc_stack),
             registers: [(general, general + size_of_val(&machine.gregs)), (vectors as usize, vectors as usize + len)],
         }
     }
