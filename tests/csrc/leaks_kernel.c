@@ -2,6 +2,7 @@
 //
 // tests/tests/leaks.rs has what is leaked then.
 #define _GNU_SOURCE
+#include <linux/io_uring.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,6 +69,37 @@ __attribute__((noinline)) static void shared_with_children(void) {
     page[1000] = malloc(SIZE);
 }
 
+// A request that waits, and what the program has given with it. Where there is no io_uring, a static keeps it.
+static struct io_uring_sqe *requests;
+static void *unasked;
+__attribute__((noinline)) static int ask_the_ring(void) {
+    struct io_uring_params made = {0};
+    int ring = (int)syscall(SYS_io_uring_setup, 8, &made), event = eventfd(0, EFD_CLOEXEC);
+    if (ring < 0) {
+        unasked = malloc(SIZE);
+        return -1;
+    }
+    char *queue = mmap(NULL, made.sq_off.array + made.sq_entries * sizeof(unsigned), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQ_RING);
+    requests = mmap(NULL, made.sq_entries * sizeof *requests, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring,
+                    IORING_OFF_SQES);
+    if (queue == MAP_FAILED || requests == MAP_FAILED) abort();
+    requests[0] = (struct io_uring_sqe){.opcode = IORING_OP_POLL_ADD, .fd = event, .poll32_events = 1};
+    requests[0].user_data = (unsigned long)malloc(SIZE);
+    ((unsigned *)(queue + made.sq_off.array))[0] = 0;
+    __atomic_store_n((unsigned *)(queue + made.sq_off.tail), 1, __ATOMIC_RELEASE);
+    if (syscall(SYS_io_uring_enter, ring, 1, 0, 0, NULL, 0) != 1) abort();
+    return ring;
+}
+static void ring_request(void) { ask_the_ring(); }
+static void ring_closed(void) {
+    int ring = ask_the_ring();
+    unasked = NULL;
+    if (ring < 0) return;
+    close(ring);
+    munmap(requests, 8 * sizeof *requests);
+}
+
 // A stack for signals, on which something was left that no signal needs any more.
 __attribute__((noinline)) static void name_stack(size_t size) {
     stack_t stack = {.ss_sp = calloc(1, size), .ss_size = size};
@@ -102,7 +135,7 @@ static const struct {
     SCENARIO(epoll_data),    SCENARIO(epoll_closed),      SCENARIO(timer_value),
     SCENARIO(timer_deleted), SCENARIO(timer_with_thread), SCENARIO(closed_to_writing),
     SCENARIO(shared_with_children), SCENARIO(signal_stack), SCENARIO(signal_stack_given_up),
-    SCENARIO(signal_stack_of_a_thread),
+    SCENARIO(signal_stack_of_a_thread), SCENARIO(ring_request), SCENARIO(ring_closed),
 };
 
 int main(int argc, char **argv) {

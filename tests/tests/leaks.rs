@@ -64,6 +64,8 @@ const KEPT_ELSEWHERE: &[(&str, &[u64], u64)] = &[
     ("signal_stack", &[1337], 1),
     ("signal_stack_given_up", &[20_000], 1),
     ("signal_stack_of_a_thread", &[1337], 2),
+    ("ring_request", &[], 1),
+    ("ring_closed", &[1337], 1),
 ];
 
 #[test]

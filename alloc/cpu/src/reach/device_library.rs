@@ -70,6 +70,7 @@ mod tests {
             writable: true,
             shared: false,
             shared_by_fork: false,
+            shared_by_ring: false,
             inode,
             is_stack: false,
         };

@@ -24,6 +24,8 @@ pub struct Mapping {
     pub shared: bool,
     /// These are forked children alone: no file has it (`MAP_SHARED | MAP_ANONYMOUS`).
     pub shared_by_fork: bool,
+    /// It is the kernel alone: a ring of io_uring, with requests and what the program has given with them.
+    pub shared_by_ring: bool,
     /// The file's number; 0 for anonymous memory.
     pub inode: u64,
     /// It is the first thread's stack.
@@ -46,6 +48,7 @@ impl Mapping {
             writable: flag(1, b'w'),
             shared: flag(3, b's'),
             shared_by_fork: flag(3, b's') && name.starts_with(b"/dev/zero"),
+            shared_by_ring: flag(3, b's') && name.starts_with(b"anon_inode:[io_uring]"),
             inode: number(inode, 10)? as u64,
             is_stack: name.starts_with(b"[stack]"),
         })
@@ -192,6 +195,7 @@ mod tests {
             writable: true,
             shared: false,
             shared_by_fork: false,
+            shared_by_ring: false,
             inode: 0,
             is_stack: false,
         };
@@ -202,7 +206,9 @@ mod tests {
         let closed = parse("1000-2000 ---s 00000000 00:01 5 /dev/zero").expect("a mapping");
         assert!(!closed.readable && !closed.writable && closed.shared);
         let shared = parse("1000-2000 rw-s 00000000 00:01 5 /dev/zero (deleted)").expect("a mapping");
-        assert!(shared.shared && shared.shared_by_fork);
+        assert!(shared.shared && shared.shared_by_fork && !shared.shared_by_ring);
+        let ring = parse("1000-2000 rw-s 10000000 00:0d 1030 anon_inode:[io_uring]").expect("a mapping");
+        assert!(ring.shared && ring.shared_by_ring && !ring.shared_by_fork);
         let of_file = parse("1000-2000 rw-s 00000000 00:01 5 /dev/shm/x").expect("a mapping");
         assert!(of_file.shared && !of_file.shared_by_fork);
         let kernels = parse("7ffd0000-7ffd4000 r--p 00000000 00:00 0 [vvar]").expect("a mapping");
