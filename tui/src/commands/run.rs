@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use color_eyre::eyre::{Result, WrapErr};
 use signal_hook::consts::SIGHUP;
 
@@ -52,7 +52,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     dashboard: DashboardArgs,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 

@@ -34,8 +34,8 @@ use crate::device::{Device, Driver, Pinned, Stream};
 use crate::large::{Large, PoolId};
 use crate::settings::Config;
 use crate::small::{
-    Counters, CurrentCache, FittedState, LARGEST, Mark, Page, Pages, ThreadCache, class_of, for_each_stream_cache,
-    is_medium, size_of, with_current_cache,
+    Counters, CurrentCache, FittedState, LARGEST, Mark, Page, Pages, class_of, for_each_stream_cache, is_medium,
+    size_of,
 };
 use crate::watch::hooks::{self, Quiet};
 use crate::watch::sampling::Place;
@@ -277,14 +277,12 @@ impl<D: Device> Pool<D> {
         let shared = &*self.shared;
         let Some(mark) = shared.read.pages.fitted(address) else { return false };
         let FittedState::Given(bytes) = mark.state() else { return false };
-        let keep = |cache: &ThreadCache| {
-            // SAFETY: this is the owning thread, which has no other reference.
-            let stream_cache = unsafe { cache.stream_cache() };
-            let Some(lane) = stream_cache.last.1.filter(|_| shared.knows(stream_cache, stream)) else { return false };
-            // SAFETY: as above; the version was seen just now.
-            page.is_of(lane) && unsafe { shared.keep(cache, lane, address, bytes, mark, stream_cache.limits.count) }
-        };
-        with_current_cache(shared.read.id, keep).unwrap_or(false)
+        let Some(cache) = CurrentCache::of(shared.read.id) else { return false };
+        // SAFETY: this is the owning thread, which has no other reference.
+        let stream_cache = unsafe { cache.stream_cache() };
+        let Some(lane) = stream_cache.last.1.filter(|_| shared.knows(stream_cache, stream)) else { return false };
+        // SAFETY: as above; the version was seen just now.
+        page.is_of(lane) && unsafe { shared.keep(&cache, lane, address, bytes, mark, stream_cache.limits.count) }
     }
 
     /// Whether a thread keeps the fitted block that begins there.

@@ -7,7 +7,7 @@ use super::shared::{Shared, lock};
 use super::{PoolError, Step};
 use crate::delays;
 use crate::device::{Device, Stream};
-use crate::small::{Drained, Lists, ThreadCache, pass_by_all_threads, with_current_cache};
+use crate::small::{CurrentCache, Drained, Lists, pass_by_all_threads};
 
 impl<D: Device> Shared<D> {
     /// Serves a request that nothing had at hand: by `take`, or else after steps of the ladder; `own` empties the caches
@@ -83,14 +83,13 @@ impl<D: Device> Shared<D> {
 
     /// The same with all blocks of the calling thread's.
     pub(super) fn reclaim_own(&self) {
-        let put_back = |cache: &ThreadCache| {
+        if let Some(cache) = CurrentCache::of(self.read.id) {
             let mut core = self.core();
             // SAFETY: this is the owning thread; where the version is not the pool's any more, another thread may have
             // the lists, but not while the lock is held here.
             core.put_back(unsafe { cache.lists() }.drain());
             cache.counters.kept.store(0, Ordering::Relaxed);
-        };
-        with_current_cache(self.read.id, put_back);
+        }
         self.reclaim(Drained::default());
     }
 
@@ -134,21 +133,17 @@ impl<D: Device> Shared<D> {
 
     /// Whether the calling thread keeps fitted blocks.
     pub(super) fn keeps_some(&self) -> bool {
-        let keeps = |cache: &ThreadCache| cache.counters.kept.load(Ordering::Relaxed) > 0;
-        with_current_cache(self.read.id, keeps).unwrap_or(false)
+        CurrentCache::of(self.read.id).is_some_and(|cache| cache.counters.kept.load(Ordering::Relaxed) > 0)
     }
 
     /// Frees the fitted blocks that the calling thread keeps, before it takes free memory.
     pub(super) fn release_own_kept(&self) {
-        let release = |cache: &ThreadCache| {
-            if cache.counters.kept.load(Ordering::Relaxed) > 0 {
-                let mut core = self.core();
-                // SAFETY: as in `reclaim_own`.
-                core.put_back_all_fitted(unsafe { cache.lists() });
-                cache.counters.kept.store(0, Ordering::Relaxed);
-            }
-        };
-        with_current_cache(self.read.id, release);
+        let keeps = |cache: &CurrentCache| cache.counters.kept.load(Ordering::Relaxed) > 0;
+        let Some(cache) = CurrentCache::of(self.read.id).filter(keeps) else { return };
+        let mut core = self.core();
+        // SAFETY: as in `reclaim_own`.
+        core.put_back_all_fitted(unsafe { cache.lists() });
+        cache.counters.kept.store(0, Ordering::Relaxed);
     }
 
     /// Frees those of other threads, where they are so many that memory for so many bytes need not be put together.

@@ -11,7 +11,7 @@ use crate::delays;
 use crate::device::{Device, Stream};
 use crate::large::NO_ADDRESSES;
 use crate::small::{
-    Counters, FittedState, LARGEST, Mark, PAGE, Page, ThreadCache, class_of, size_of, with_cache, with_current_cache,
+    Counters, CurrentCache, FittedState, LARGEST, Mark, PAGE, Page, ThreadCache, class_of, size_of, with_cache,
 };
 use crate::streams::LaneId;
 use crate::watch::Sample;
@@ -155,7 +155,7 @@ impl<D: Device> Pool<D> {
     /// Keeps blocks of slabs of recorded ones for the thread's next samples.
     fn keep_for_samples(&self, mut blocks: Vec<u64>, class: usize, lane: LaneId, stream: Stream) {
         let shared = &*self.shared;
-        let keep = |cache: &ThreadCache| {
+        if let Some(cache) = CurrentCache::of(shared.read.id) {
             // SAFETY: this is the owning thread, which has no other reference.
             let stream_cache = unsafe { cache.stream_cache() };
             if shared.knows(stream_cache, stream) {
@@ -163,8 +163,7 @@ impl<D: Device> Pool<D> {
                 let lists = unsafe { cache.lists() };
                 blocks.retain(|address| !lists.keep_recorded(lane, class, *address, &stream_cache.limits));
             }
-        };
-        with_current_cache(shared.read.id, keep);
+        }
         if !blocks.is_empty() {
             self.core().slabs.put_all(blocks);
         }
@@ -377,11 +376,10 @@ impl<D: Device> Shared<D> {
 
     /// Has the thread's samples come the less often the longer they take.
     fn charge(&self, of: Charged, began: Instant) {
-        let charge = |cache: &ThreadCache| {
+        if let Some(cache) = CurrentCache::of(self.read.id) {
             // SAFETY: this is the owning thread, which has no other reference.
             let budgets = &mut unsafe { cache.stream_cache() }.budgets;
             budgets.charge(of, began.elapsed().as_nanos() as u64);
-        };
-        with_current_cache(self.read.id, charge);
+        }
     }
 }

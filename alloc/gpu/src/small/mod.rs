@@ -30,5 +30,4 @@ pub use pages::{FittedMark, FittedState, Mark, Page, Pages};
 pub use slabs::{CHUNK, SAMPLED, Slabs};
 pub use thread_cache::{
     CurrentCache, Drained, Lists, PoolHandle, StreamCache, ThreadCache, for_each_stream_cache, with_cache,
-    with_current_cache,
 };

@@ -312,12 +312,6 @@ impl Drop for CurrentCache {
     }
 }
 
-/// Does something with the cache that the thread used last, if it is the one for a pool.
-#[inline(always)]
-pub fn with_current_cache<R>(pool: u64, work: impl FnOnce(&ThreadCache) -> R) -> Option<R> {
-    CurrentCache::of(pool).map(|cache| work(&cache))
-}
-
 /// Does something with the thread's cache for a pool, which is made if there is none. `None` where the thread is ending
 /// and has no caches any more.
 pub fn with_cache<R>(
@@ -330,7 +324,7 @@ pub fn with_cache<R>(
     if !known {
         find(pool, make)?;
     }
-    with_current_cache(pool, work)
+    CurrentCache::of(pool).map(|cache| work(&cache))
 }
 
 /// Does something with what the thread knows of each of its pools, if it is in no call to them.

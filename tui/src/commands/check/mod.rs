@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::segment::discovery;
@@ -105,7 +105,7 @@ pub(crate) struct Check {
     #[arg(long)]
     list_rules: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, required_unless_present = "list_rules", value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required_unless_present = "list_rules", value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 

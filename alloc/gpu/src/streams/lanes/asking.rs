@@ -147,3 +147,48 @@ impl<D: Device> Lanes<D> {
         self.wait_share = share;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{AT_WORK_FOR, Lanes};
+    use crate::device::{Driver, Kernel, Simulated};
+
+    /// Three streams that use a pool, of which the first has so much work before memory that was freed on it.
+    fn one_of_three_at_work(work: u64) -> (Arc<Simulated>, Lanes<Simulated>, [u32; 3]) {
+        let device = Arc::new(Simulated::new(64 << 20));
+        let mut lanes = Lanes::new(Arc::new(Driver::new(device.clone())));
+        let streams = [(); 3].map(|()| device.non_blocking_stream());
+        let found = streams.map(|stream| lanes.find(stream).unwrap());
+        device.launch(streams[0], Kernel { duration: work, accesses: Vec::new() });
+        lanes.now(found[0]);
+        (device, lanes, found)
+    }
+
+    #[test]
+    fn streams_are_at_work_until_none_was_behind_for_a_while() {
+        let (device, mut lanes, [busy, taker, _]) = one_of_three_at_work(AT_WORK_FOR / 2);
+        assert_eq!(lanes.ask_others(taker, 8), (1, vec![]));
+        assert!(lanes.are_at_work());
+        device.advance(AT_WORK_FOR / 2);
+        assert_eq!(lanes.ask_others(taker, 8), (1, vec![busy]), "it has come past what was freed");
+        assert!(lanes.are_at_work(), "it was behind a moment ago");
+        device.advance(AT_WORK_FOR);
+        lanes.ask_others(taker, 8);
+        assert!(!lanes.are_at_work());
+    }
+
+    #[test]
+    fn a_stream_that_ends_with_work_under_way_is_not_behind_for_ever() {
+        let (device, mut lanes, [ending, taker, _]) = one_of_three_at_work(10 * AT_WORK_FOR);
+        lanes.ask_others(taker, 8);
+        lanes.retire(ending).unwrap();
+        assert!(lanes.are_at_work());
+        // Its work is not over, but nobody will ask for it again.
+        lanes.ask_others(taker, 8);
+        device.advance(AT_WORK_FOR);
+        assert_eq!(lanes.ask_others(taker, 8), (0, vec![]));
+        assert!(!lanes.are_at_work());
+    }
+}
