@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use poolscope_wire::{HEADER_LEN, Region, RegionEntry};
 
+use crate::segment::patience::Patience;
 use crate::segment::read_error::ReadError;
 
 /// `O_NONBLOCK`: opening a FIFO that somebody put there must not wait for its writer.
@@ -18,9 +19,6 @@ const O_NONBLOCK: i32 = 0o4000;
 
 /// Bytes read at a time from a region; a multiple of 64, the length of the records that are read in bulk.
 pub(crate) const CHUNK: usize = 256 * 1024;
-
-/// How often a record is copied again when its two copies differ.
-pub(crate) const TORN_RETRIES: usize = 8;
 
 /// An open segment.
 #[derive(Debug)]
@@ -131,6 +129,7 @@ impl SegmentFile {
         entry: RegionEntry,
         region: Region,
         [first, second]: &mut [Vec<u8>; 2],
+        patience: &mut Patience,
         mut each: impl FnMut(u64, Option<&[u8]>),
     ) -> Result<(), ReadError> {
         let record_len = region.record_len();
@@ -144,24 +143,19 @@ impl SegmentFile {
                     each(index, Some(one));
                     continue;
                 }
-                each(index, self.reread(record_len, entry.offset + index * record_len as u64)?.as_deref());
+                let offset = entry.offset + index * record_len as u64;
+                each(index, patience.look(|| self.reread(record_len, offset))?.as_deref());
             }
             Ok(())
         })
     }
 
-    /// Copies one record until two copies agree; `None` if the writer is in it for too long.
+    /// Copies one record twice; `None` if the writer is in it.
     fn reread(&self, record_len: usize, offset: u64) -> Result<Option<Vec<u8>>, ReadError> {
         let (mut one, mut two) = (vec![0; record_len], vec![0; record_len]);
-        for _ in 0..TORN_RETRIES {
-            self.read_exact(&mut one, offset)?;
-            self.read_exact(&mut two, offset)?;
-            if is_whole(&one, &two) {
-                return Ok(Some(one));
-            }
-            std::thread::yield_now();
-        }
-        Ok(None)
+        self.read_exact(&mut one, offset)?;
+        self.read_exact(&mut two, offset)?;
+        Ok(is_whole(&one, &two).then_some(one))
     }
 }
 

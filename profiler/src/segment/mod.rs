@@ -4,5 +4,6 @@ pub mod ask;
 pub mod discovery;
 mod file;
 mod outline;
+mod patience;
 mod read_error;
 pub mod reader;

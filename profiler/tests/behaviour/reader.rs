@@ -301,6 +301,25 @@ fn a_record_that_is_being_written_is_torn() {
     assert_eq!((snapshot.live.len(), snapshot.modules.len()), (4, 1));
 }
 
+/// As on a busy machine, in the middle of a record: what it is in is waited for, and not missing.
+#[test]
+fn a_writer_that_loses_its_processor_is_waited_for() {
+    let mut segment = sample().of_process(std::process::id());
+    segment.live[2].seq = 3;
+    let file = TempSegment::new(&segment);
+    let at = segment.offset_of(Region::Live) as u64 + 2 * LiveRecord::LEN as u64;
+    let path = file.path.clone();
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(10));
+        let file = std::fs::OpenOptions::new().write(true).open(path).expect("opens");
+        file.write_all_at(&4_u32.to_le_bytes(), at).expect("writes");
+    });
+    let snapshot = reader.snapshot().expect("reads");
+    writer.join().expect("no panic");
+    assert_eq!((snapshot.live.len(), snapshot.dropped.torn), (5, 0));
+}
+
 #[test]
 fn a_writer_at_work_never_gives_a_mixture_of_two_blocks() {
     let mut segment = Segment::new();

@@ -10,11 +10,11 @@ use super::asks::Begun;
 use super::{SegmentReader, words};
 use crate::model::snapshot::{ClassStats, Dropped, ProcessState, Residence, ThreadStats, Tiers};
 use crate::process::residence::residence;
-use crate::segment::file::TORN_RETRIES;
 use crate::segment::read_error::ReadError;
 
 /// How long a census is waited for that is just being written.
 const CENSUS_WAIT: Duration = Duration::from_millis(1);
+const CENSUS_TRIES: u32 = 8;
 
 /// The counters of one census, and the memory of the process then.
 pub(super) struct Counters {
@@ -38,7 +38,7 @@ impl SegmentReader {
             // Single words are right also while a census is written; they are only not of one moment.
             let is_whole =
                 before.census_seq.is_multiple_of(2) && self.read_same_header()?.census_seq == before.census_seq;
-            if is_whole || tries > TORN_RETRIES || state != ProcessState::Running {
+            if is_whole || tries > CENSUS_TRIES || state != ProcessState::Running {
                 dropped.invalid += invalid.invalid;
                 let (mut pages, mut of_process) = (None, None);
                 if state == ProcessState::Running && self.asks.is_due() {

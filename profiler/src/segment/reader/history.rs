@@ -5,7 +5,6 @@ use poolscope_wire::{HISTORY_LEN, HISTORY_TOTALS, Header, HistoryHead, Total};
 use super::SegmentReader;
 use crate::model::history::History;
 use crate::model::snapshot::Dropped;
-use crate::segment::file::TORN_RETRIES;
 
 impl SegmentReader {
     /// The history, which is changed as a whole: again while it is. A segment that was made before there was one has
@@ -14,27 +13,27 @@ impl SegmentReader {
         if header.history == 0 {
             return History::default();
         }
-        let Self { file, copies: [first, second], .. } = self;
-        for _ in 0..TORN_RETRIES {
+        let Self { file, copies: [first, second], patience, .. } = self;
+        let whole = || {
             for copy in [&mut *first, &mut *second] {
                 copy.resize(HISTORY_LEN, 0);
-                if header.history.checked_add(HISTORY_LEN as u64).is_none()
-                    || file.read_exact(copy, header.history).is_err()
-                {
-                    dropped.invalid += 1;
-                    return History::default();
-                }
+                header.history.checked_add(HISTORY_LEN as u64).ok_or(())?;
+                file.read_exact(copy, header.history).map_err(drop)?;
             }
-            let Some(head) = HistoryHead::from_bytes(first).filter(|head| head.seq.is_multiple_of(2)) else { continue };
-            if first != second {
-                continue;
-            }
-            let count = usize::try_from(head.count).unwrap_or(usize::MAX).min(HISTORY_TOTALS);
-            let totals = first[HistoryHead::LEN..].chunks_exact(Total::LEN).take(count).filter_map(Total::from_bytes);
-            return History::new(head.span_ns, totals.filter(|total| total.time_ns > 0), now_ns);
+            let head = HistoryHead::from_bytes(first).filter(|head| head.seq.is_multiple_of(2) && first == second);
+            Ok(head.map(|head| {
+                let count = usize::try_from(head.count).unwrap_or(usize::MAX).min(HISTORY_TOTALS);
+                let totals = first[HistoryHead::LEN..].chunks_exact(Total::LEN).take(count);
+                let totals = totals.filter_map(Total::from_bytes).filter(|total| total.time_ns > 0);
+                History::new(head.span_ns, totals, now_ns)
+            }))
+        };
+        match patience.look(whole) {
+            Ok(Some(history)) => return history,
+            // The process was killed while it wrote.
+            Ok(None) => dropped.torn += 1,
+            Err(()) => dropped.invalid += 1,
         }
-        // The process was killed while it wrote.
-        dropped.torn += 1;
         History::default()
     }
 }

@@ -30,9 +30,10 @@ use crate::model::snapshot::{
 };
 use crate::process::ending::{Ending, KernelLog};
 use crate::process::{self, ProcessWatch};
-use crate::segment::file::{SegmentFile, TORN_RETRIES};
+use crate::segment::file::SegmentFile;
 pub use crate::segment::outline::Outline;
 use crate::segment::outline::{FramePlaces, Places};
+use crate::segment::patience::Patience;
 pub use crate::segment::read_error::ReadError;
 use crate::words::printable::printable;
 use asks::Asks;
@@ -83,6 +84,7 @@ pub struct SegmentReader {
     /// Sampled blocks in use at the last reading.
     live_before: usize,
     asks: Asks,
+    patience: Patience,
 }
 
 /// The peak of host memory, and those of devices' memories.
@@ -143,6 +145,7 @@ impl SegmentReader {
             copies,
             live_before: 0,
             asks,
+            patience: Patience::default(),
         })
     }
 
@@ -251,6 +254,7 @@ impl SegmentReader {
     fn read(&mut self, with_frames: bool) -> Result<(Snapshot, FramePlaces), ReadError> {
         let mut dropped = Dropped::default();
         let header = self.read_same_header()?;
+        self.patience = Patience::with(self.watch.state(header.state) == ProcessState::Running);
         let live = self.read_live(header.region(Region::Live), &mut dropped)?;
 
         let header = self.read_same_header()?;
@@ -339,8 +343,8 @@ impl SegmentReader {
         dropped: &mut Dropped,
         mut each: impl FnMut(u64, &[u8], &mut Dropped),
     ) -> Result<(), ReadError> {
-        let Self { file, copies, .. } = self;
-        file.for_each_whole(entry, region, copies, |index, record| match record {
+        let Self { file, copies, patience, .. } = self;
+        file.for_each_whole(entry, region, copies, patience, |index, record| match record {
             Some(record) => each(index, record, dropped),
             None => dropped.torn += 1,
         })
@@ -463,27 +467,32 @@ impl SegmentReader {
 
     /// The peaks, which are rewritten as a whole: again while they change.
     fn read_peaks(&mut self, stacks: &mut [Stack], dropped: &mut Dropped) -> Result<Peaks, ReadError> {
-        for _ in 0..TORN_RETRIES {
-            let before = self.read_same_header()?;
-            if before.peak_seq == 0 {
-                return Ok((None, Vec::new()));
-            }
-            let Self { file, copies: [buffer, _], .. } = self;
-            file.for_each_chunk(before.region(Region::Peaks), Region::Peaks, 0, buffer, |start, chunk| {
-                let records = chunk.chunks_exact(PeakRecord::LEN).filter_map(PeakRecord::from_bytes);
-                for (stack, record) in stacks.iter_mut().skip(start as usize).zip(records) {
-                    stack.peak = amount(0, record.objects, record.bytes);
-                }
-                Ok(())
-            })?;
-            if before.peak_seq.is_multiple_of(2) && self.read_same_header()?.peak_seq == before.peak_seq {
-                return Ok(peaks(&before));
-            }
-            std::thread::yield_now();
+        let mut patience = std::mem::take(&mut self.patience);
+        let peaks = patience.look(|| self.read_whole_peaks(stacks));
+        self.patience = patience;
+        Ok(peaks?.unwrap_or_else(|| {
+            // The process was killed while it wrote, or writes all the time.
+            dropped.torn += 1;
+            (None, Vec::new())
+        }))
+    }
+
+    /// The same if they did not change meanwhile.
+    fn read_whole_peaks(&mut self, stacks: &mut [Stack]) -> Result<Option<Peaks>, ReadError> {
+        let before = self.read_same_header()?;
+        if before.peak_seq == 0 {
+            return Ok(Some((None, Vec::new())));
         }
-        // The process was killed while it wrote, or writes all the time.
-        dropped.torn += 1;
-        Ok((None, Vec::new()))
+        let Self { file, copies: [buffer, _], .. } = self;
+        file.for_each_chunk(before.region(Region::Peaks), Region::Peaks, 0, buffer, |start, chunk| {
+            let records = chunk.chunks_exact(PeakRecord::LEN).filter_map(PeakRecord::from_bytes);
+            for (stack, record) in stacks.iter_mut().skip(start as usize).zip(records) {
+                stack.peak = amount(0, record.objects, record.bytes);
+            }
+            Ok(())
+        })?;
+        let is_whole = before.peak_seq.is_multiple_of(2) && self.read_same_header()?.peak_seq == before.peak_seq;
+        Ok(is_whole.then(|| peaks(&before)))
     }
 }
 
