@@ -1,5 +1,6 @@
 //! Processes by the name of their program.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -47,19 +48,23 @@ pub(crate) fn one(name: &str) -> Result<SegmentEntry, Failure> {
 
 /// The segment of the one running process that a name means.
 pub(crate) fn running(name: &str) -> Result<Option<SegmentEntry>, Failure> {
-    let mut running = all_running(name)?;
-    if running.len() > 1 {
-        let pids: Vec<String> = running.iter().map(|entry| entry.pid.to_string()).collect();
-        let why = format!("{} processes are called {name}: say which, {}", pids.len(), pids.join(", "));
-        return Err(Failure::usage(why));
+    let pids: Vec<String> = all_running(name)?.iter().map(|entry| entry.pid.to_string()).collect();
+    match &pids[..] {
+        [] => Ok(None),
+        // Of two pools of its own, it says which one serves the program.
+        [only] => discovery::find_running(only).map(Some).map_err(|e| Failure::usage(e.to_string())),
+        several => {
+            let why = format!("{} processes are called {name}: say which, {}", several.len(), several.join(", "));
+            Err(Failure::usage(why))
+        }
     }
-    Ok(running.pop())
 }
 
-/// The segments of the running processes of a name, the newest first.
+/// The running processes of a name by a segment of each, the newest first.
 pub(crate) fn all_running(name: &str) -> Result<Vec<SegmentEntry>, Failure> {
     let mut called = all_called(name)?;
-    called.retain(|entry| entry.state == ProcessState::Running);
+    let mut seen = HashSet::new();
+    called.retain(|entry| entry.state == ProcessState::Running && seen.insert(entry.pid));
     Ok(called)
 }
 
@@ -77,8 +82,8 @@ pub(crate) fn none(name: &str) -> Failure {
     }
     if Path::new(name).exists() {
         return Failure::usage(format!(
-            "no process called {name} runs on the pool, and the file {name} is no segment: poolscope replay shows \
-             recordings, poolscope report reads profiles"
+            "no process called {name} runs on the pool, and the file {name} is no segment: `poolscope replay` shows \
+             recordings and profiles"
         ));
     }
     Failure::usage(format!(
