@@ -72,7 +72,7 @@ const KEPT_ELSEWHERE: &[(&str, &[u64], u64)] = &[
 fn what_the_kernel_keeps_for_the_program_and_what_unusual_memory_holds_is_in_use() {
     let pool = Pool::new();
     let program = pool.files().join("leaks_kernel");
-    compile_into(&program, Path::new("tests/csrc/leaks_kernel.c"), &["-O1", "-g", "-fno-builtin"], &[]);
+    compile_into(&program, Path::new("tests/csrc/leaks_kernel.c"), &["-O1", "-g", "-fno-builtin", "-pthread"], &[]);
     for (scenario, lost, threads) in KEPT_ELSEWHERE {
         for options in [&["--json"][..], &["--json", "--snapshot"]] {
             let command = pool.poolscope().arg("check").args(options).arg("--").arg(&program).arg(scenario);

@@ -127,8 +127,8 @@ fn leak(program: &Program, depth: u32, size: u64) -> u64 {
 
 #[test]
 fn the_first_block_of_each_site_is_recorded_whatever_the_period() {
-    // So long a period that strata are as long as they can be: of the blocks behind the first ones, one in 67 million is
-    // a sample.
+    // So long a period that strata are as long as they can be: of the blocks behind the first ones, one in 67 million
+    // is a sample.
     let (program, book) = program(1 << 52, 256 * MIB);
     let sizes = [300, 5_000, 100_000, MIB - 100, 3 * MIB - 100];
     for round in 0..20 {

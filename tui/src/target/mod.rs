@@ -25,9 +25,10 @@ pub(crate) use profiles::{Loaded, is_recording, load, read_profile};
 
 /// The segment that an argument means.
 pub(crate) fn find(argument: &str) -> Result<SegmentEntry, Failure> {
-    let entry = match is_name(argument) {
-        true => named::one(argument)?,
-        false => discovery::find(argument).map_err(|e| Failure::usage(e.to_string()))?,
+    let entry = if is_name(argument) {
+        named::one(argument)?
+    } else {
+        discovery::find(argument).map_err(|e| Failure::usage(e.to_string()))?
     };
     say_older(&entry);
     say_successor(argument, &entry);
@@ -60,9 +61,10 @@ fn say_older(entry: &SegmentEntry) {
 
 /// The segment of the running process that an argument means.
 pub(crate) fn find_running(argument: &str) -> Result<SegmentEntry, Failure> {
-    let entry = match is_name(argument) {
-        true => named::running(argument)?.ok_or_else(|| named::none(argument))?,
-        false => discovery::find_running(argument).map_err(|e| Failure::usage(e.to_string()))?,
+    let entry = if is_name(argument) {
+        named::running(argument)?.ok_or_else(|| named::none(argument))?
+    } else {
+        discovery::find_running(argument).map_err(|e| Failure::usage(e.to_string()))?
     };
     say_older(&entry);
     Ok(entry)

@@ -1,9 +1,10 @@
 //! The operating system: memory, clock, identity; limits are in `limits.rs`, what a thread sleeps on is in
-//! `waiting.rs`, `/proc` in `proc_files.rs`. Nothing here allocates or keeps a lock.
+//! `waiting.rs`, signals in `signals.rs`, `/proc` in `proc_files.rs`. Nothing here allocates or keeps a lock.
 
 mod copy;
 mod limits;
 mod proc_files;
+mod signals;
 mod waiting;
 
 pub use super::plain::is_plain;
@@ -12,6 +13,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 pub use limits::{address_space_limit, data_limit, try_data_limit};
 pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, number_of, path_with};
+pub use signals::{block_signals, set_blocked_signals, signal_stack, start_of, take_back_signal};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
 /// Runs `f` and restores errno.
@@ -431,53 +433,6 @@ pub fn map_all_wiped_on_fork(len: usize) -> *mut u8 {
         }
         memory
     })
-}
-
-/// Blocks these signals for the calling thread, bit n - 1 for signal n; the mask as it was.
-pub fn block_signals(signals: u64) -> u64 {
-    let mut before = 0u64;
-    // SAFETY: the masks are the kernel's 8 bytes.
-    keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const signals, &raw mut before, 8usize)
-    });
-    before
-}
-
-/// Where the stack begins that the calling thread has named for its signals (sigaltstack(2)); 0 if it has none.
-pub fn signal_stack() -> usize {
-    let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
-    // SAFETY: the kernel writes a stack there; zeroes are one, too.
-    keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_sigaltstack, 0usize, stack.as_mut_ptr());
-        start_of(stack.assume_init_ref())
-    })
-}
-
-/// Where a stack for signals begins; 0 if it is none.
-pub fn start_of(stack: &libc::stack_t) -> usize {
-    if stack.ss_flags & libc::SS_DISABLE == 0 { stack.ss_sp.addr() } else { 0 }
-}
-
-/// Gives the calling thread another signal mask.
-pub fn set_blocked_signals(signals: u64) {
-    // SAFETY: as above.
-    keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const signals, 0usize, 8usize)
-    });
-}
-
-/// Takes back a signal that a call of this thread has brought upon it, while it was blocked; not if `before`, the mask
-/// of before, had it blocked as well: then one that waits may be the program's.
-pub fn take_back_signal(signal: c_int, before: u64) {
-    let set = 1u64 << (signal - 1);
-    if before & set != 0 {
-        return;
-    }
-    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel reads the set, 8 bytes, and the time.
-    keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const at_once, 8usize)
-    });
 }
 
 /// Whether the process with this id has a thread with that one. Also true where the kernel does not say.

@@ -69,8 +69,7 @@ mod tests {
             readable: true,
             writable: true,
             shared: false,
-            shared_by_fork: false,
-            shared_by_ring: false,
+            ours: false,
             inode,
             is_stack: false,
         };

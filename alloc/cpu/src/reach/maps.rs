@@ -9,6 +9,9 @@ use crate::kernel::os;
 /// Most mappings that are looked at: the kernel's own default limit (`vm.max_map_count`), and some more.
 const MAX: usize = 1 << 17;
 
+/// What memory is called that is shared, and nobody else's.
+const OURS: [&[u8]; 2] = [b"/dev/zero", b"anon_inode:[io_uring]"];
+
 /// A mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -22,10 +25,9 @@ pub struct Mapping {
     pub writable: bool,
     /// Other processes see what is written.
     pub shared: bool,
-    /// These are forked children alone: no file has it (`MAP_SHARED | MAP_ANONYMOUS`).
-    pub shared_by_fork: bool,
-    /// It is the kernel alone: a ring of io_uring, with requests and what the program has given with them.
-    pub shared_by_ring: bool,
+    /// These are forked children or the kernel alone: no file has it (`MAP_SHARED | MAP_ANONYMOUS`), or it is a ring of
+    /// io_uring, with requests and what the program has given with them.
+    pub ours: bool,
     /// The file's number; 0 for anonymous memory.
     pub inode: u64,
     /// It is the first thread's stack.
@@ -47,8 +49,7 @@ impl Mapping {
             readable: flag(0, b'r') && !name.starts_with(b"[v"),
             writable: flag(1, b'w'),
             shared: flag(3, b's'),
-            shared_by_fork: flag(3, b's') && name.starts_with(b"/dev/zero"),
-            shared_by_ring: flag(3, b's') && name.starts_with(b"anon_inode:[io_uring]"),
+            ours: flag(3, b's') && OURS.iter().any(|own| name.starts_with(own)),
             inode: number(inode, 10)? as u64,
             is_stack: name.starts_with(b"[stack]"),
         })
@@ -194,8 +195,7 @@ mod tests {
             readable: true,
             writable: true,
             shared: false,
-            shared_by_fork: false,
-            shared_by_ring: false,
+            ours: false,
             inode: 0,
             is_stack: false,
         };
@@ -206,11 +206,11 @@ mod tests {
         let closed = parse("1000-2000 ---s 00000000 00:01 5 /dev/zero").expect("a mapping");
         assert!(!closed.readable && !closed.writable && closed.shared);
         let shared = parse("1000-2000 rw-s 00000000 00:01 5 /dev/zero (deleted)").expect("a mapping");
-        assert!(shared.shared && shared.shared_by_fork && !shared.shared_by_ring);
+        assert!(shared.shared && shared.ours);
         let ring = parse("1000-2000 rw-s 10000000 00:0d 1030 anon_inode:[io_uring]").expect("a mapping");
-        assert!(ring.shared && ring.shared_by_ring && !ring.shared_by_fork);
+        assert!(ring.shared && ring.ours);
         let of_file = parse("1000-2000 rw-s 00000000 00:01 5 /dev/shm/x").expect("a mapping");
-        assert!(of_file.shared && !of_file.shared_by_fork);
+        assert!(of_file.shared && !of_file.ours);
         let kernels = parse("7ffd0000-7ffd4000 r--p 00000000 00:00 0 [vvar]").expect("a mapping");
         assert!(!kernels.readable);
         assert_eq!(parse("no mapping"), None);

@@ -2,10 +2,10 @@
 //!
 //! These are the registers of all threads, their stacks from 128 bytes below the stack pointer on (the red zone, System
 //! V ABI, 3.2.2), and all other memory that can be read, is of this process or its forked children alone, and that
-//! somebody has written: variables of modules, thread-local storage, the C library's records of threads, what the program
-//! mapped itself, and rings of io_uring: what the program gave with a request that waits may lie nowhere else, and stays
-//! in the ring until its place is used again. What is the pool's own is no root: its arenas, its threads' heaps with
-//! what they remember of their stacks, the records of blocks, the segment, and what this search uses.
+//! somebody has written: variables of modules, thread-local storage, the C library's records of threads, what the
+//! program mapped itself, and rings of io_uring: what the program gave with a request that waits may lie nowhere else,
+//! and stays in the ring until its place is used again. What is the pool's own is no root: its arenas, its threads'
+//! heaps with what they remember of their stacks, the records of blocks, the segment, and what this search uses.
 //!
 //! Of a thread's stack, what lies below its stack pointer is dead. The stack's mapping is known by what the C library
 //! keeps at its upper end, the thread's control block (`tcbhead_t`). Stacks of threads that have ended stay mapped for
@@ -131,9 +131,9 @@ impl Roots<'_> {
         known.then_some(bytes)
     }
 
-    /// Whether a mapping may have been written by the program, and by its forked children or the kernel at most. One that can't be
-    /// any more counts as well if it is memory of no file, which the program has closed to writing, or the part of a
-    /// module that the loader closed after it had relocated it (`PT_GNU_RELRO`).
+    /// Whether a mapping may have been written by the program, and by its forked children or the kernel at most. One
+    /// that can't be any more counts as well if it is memory of no file, which the program has closed to writing, or
+    /// the part of a module that the loader closed after it had relocated it (`PT_GNU_RELRO`).
     fn may_hold_pointers(&self, at: usize) -> bool {
         let mapping = &self.mappings[at];
         let is_closed_part = || {
@@ -141,9 +141,8 @@ impl Roots<'_> {
             mapping.inode != 0
                 && next.is_some_and(|next| next.writable && next.inode == mapping.inode && next.start == mapping.end)
         };
-        let is_ours = mapping.writable || mapping.inode == 0 || mapping.shared_by_fork || is_closed_part();
-        let is_not_others = !mapping.shared || mapping.shared_by_fork || mapping.shared_by_ring;
-        mapping.readable && is_not_others && is_ours
+        let is_ours = mapping.writable || mapping.inode == 0 || mapping.ours || is_closed_part();
+        mapping.readable && (!mapping.shared || mapping.ours) && is_ours
     }
 
     /// Whether nothing of a mapping is a root, as of the pool's arenas.
@@ -325,17 +324,7 @@ mod tests {
             unsafe { (start as *mut usize).add(n).write(word) };
         });
         let end = start + PAGE;
-        Mapping {
-            start,
-            end,
-            readable: true,
-            writable: true,
-            shared: false,
-            inode: 0,
-            is_stack: false,
-            shared_by_fork: false,
-            shared_by_ring: false,
-        }
+        Mapping { start, end, readable: true, writable: true, shared: false, inode: 0, is_stack: false, ours: false }
     }
 
     fn found(mappings: &[Mapping], threads: &[Thread], excluded: &[Range]) -> Vec<usize> {
@@ -370,7 +359,7 @@ mod tests {
         assert_eq!(found(&[memory], &[], &[]), [7]);
         assert_eq!(found(&[memory], &[], &[(memory.start, memory.end)]), []);
         assert_eq!(found(&[Mapping { shared: true, ..memory }], &[], &[]), []);
-        assert_eq!(found(&[Mapping { shared: true, shared_by_fork: true, inode: 5, ..memory }], &[], &[]), [7]);
+        assert_eq!(found(&[Mapping { shared: true, ours: true, inode: 5, ..memory }], &[], &[]), [7]);
         assert_eq!(found(&[Mapping { writable: false, ..memory }], &[], &[]), [7], "the program has closed it since");
         let closed = Mapping { writable: false, inode: 5, ..memory };
         assert_eq!(found(&[closed], &[], &[]), []);

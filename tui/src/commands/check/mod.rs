@@ -105,7 +105,12 @@ pub(crate) struct Check {
     #[arg(long)]
     list_rules: bool,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, required_unless_present = "list_rules", value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(
+        trailing_var_arg = true,
+        required_unless_present = "list_rules",
+        value_name = "CMD",
+        value_hint = ValueHint::CommandWithArguments
+    )]
     command: Vec<OsString>,
 }
 
