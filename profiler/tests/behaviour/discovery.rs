@@ -12,7 +12,7 @@ use poolscope_profiler::segment::discovery::{self, FindError, NotOnPool};
 use crate::segment::{Segment, TempSegment, sample};
 
 /// A child that maps the segment like a program on the pool does, or only sleeps.
-struct Running(Child);
+pub struct Running(Child);
 
 impl Running {
     fn command(command: &mut Command) -> Self {
@@ -150,7 +150,7 @@ fn a_setuid_program_is_told_that_it_cannot_be_preloaded() {
 
 #[test]
 fn a_live_process_is_found_by_what_it_maps_and_not_by_its_number_alone() {
-    let (child, file) = python_mapping();
+    let (child, file) = python_mapping(Segment::new());
     let pid = child.pid();
     let entry = discovery::find(&pid.to_string()).expect("is found in a folder that is not ours");
     assert_eq!(entry.path, file.path);
@@ -170,7 +170,7 @@ fn a_live_process_is_found_by_what_it_maps_and_not_by_its_number_alone() {
 
 #[test]
 fn what_an_earlier_process_left_is_not_taken_for_a_damaged_one() {
-    let (child, file) = python_mapping();
+    let (child, file) = python_mapping(Segment::new());
     let mut older = Segment::new().of_process(child.pid());
     older.header.start_ticks -= 1;
     older.header.generation = 5;
@@ -185,8 +185,8 @@ fn what_an_earlier_process_left_is_not_taken_for_a_damaged_one() {
     assert!(message.contains("1 bytes are too few"), "{message}");
 }
 
-/// A python3 that maps its own segment. Python is one of the programs that `make test` installs.
-fn python_mapping() -> (Running, TempSegment) {
+/// A python3 that maps this as its own segment. Python is one of the programs that `make test` installs.
+pub fn python_mapping(segment: Segment) -> (Running, TempSegment) {
     let script = "import mmap,sys,time,os\n\
                   path=sys.stdin.readline().strip()\n\
                   f=open(path,'r+b'); m=mmap.mmap(f.fileno(),0); f.close()\n\
@@ -197,7 +197,7 @@ fn python_mapping() -> (Running, TempSegment) {
         .stdout(Stdio::piped())
         .spawn()
         .expect("python3 starts: `make test` installs it");
-    let file = TempSegment::new(&Segment::new().of_process(child.id()));
+    let file = TempSegment::new(&segment.of_process(child.id()));
     let mut input = child.stdin.take().expect("is piped");
     writeln!(input, "{}", file.path.display()).expect("is read");
     let mut line = String::new();
