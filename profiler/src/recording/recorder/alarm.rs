@@ -6,7 +6,7 @@
 //! and the end of the recording, with which the file goes. Before there is that file, its folder is watched.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +15,25 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+/// What calls come by. The kernel closes it only when it has forgotten what was watched, which takes seconds on a
+/// machine of which all processors are busy; a recorder that waited for that would not empty the rings meanwhile.
+#[derive(Debug)]
+struct Calls(Option<OwnedFd>);
+
+impl AsFd for Calls {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("is there until it is dropped").as_fd()
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        let file = self.0.take();
+        // Without a thread it is closed here.
+        let _ = std::thread::Builder::new().name("close".to_owned()).spawn(move || drop(file));
+    }
+}
+
 /// Rings once when the process ends, and hears its calls.
 #[derive(Debug)]
 pub struct Alarm {
@@ -22,7 +41,7 @@ pub struct Alarm {
     process: Option<OwnedFd>,
     rings: bool,
     /// `None` where nothing can be heard.
-    calls: Option<OwnedFd>,
+    calls: Option<Calls>,
 }
 
 impl Alarm {
@@ -50,7 +69,7 @@ impl Alarm {
             inotify::add_watch(&calls, path, what)?;
             Ok(calls)
         });
-        self.calls = watched.ok();
+        self.calls = watched.ok().map(|calls| Calls(Some(calls)));
     }
 
     /// Whether calls are heard.
@@ -66,8 +85,8 @@ impl Alarm {
     /// Sleeps for so long, or until the process ends or calls. Whether it has called.
     pub fn sleep(&mut self, nap: Duration) -> bool {
         let limit = Timespec { tv_sec: nap.as_secs() as _, tv_nsec: nap.subsec_nanos().into() };
-        let mut files: Vec<PollFd<'_>> =
-            self.process.iter().chain(&self.calls).map(|file| PollFd::new(file, PollFlags::IN)).collect();
+        let files = self.process.iter().map(AsFd::as_fd).chain(self.calls.iter().map(AsFd::as_fd));
+        let mut files: Vec<PollFd<'_>> = files.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
         match poll(&mut files, Some(&limit)) {
             Ok(0) | Err(Errno::INTR) => return false,
             Ok(_) => {}
@@ -90,7 +109,7 @@ impl Alarm {
     fn take_calls(&self) -> bool {
         let Some(calls) = &self.calls else { return false };
         let mut buffer = [const { MaybeUninit::uninit() }; 4096];
-        let mut reader = inotify::Reader::new(calls, &mut buffer);
+        let mut reader = inotify::Reader::new(calls.as_fd(), &mut buffer);
         let mut called = false;
         while reader.next().is_ok() {
             called = true;
