@@ -13,7 +13,10 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 pub use limits::{address_space_limit, data_limit, try_data_limit};
 pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, number_of, path_with};
-pub use signals::{block_signals, set_blocked_signals, signal_stack, start_of, take_back_signal};
+// Only threads that are stopped are asked for it, which is done on this processor alone.
+#[cfg(target_arch = "x86_64")]
+pub use signals::start_of;
+pub use signals::{block_signals, set_blocked_signals, signal_stack, take_back_signal};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
 /// Runs `f` and restores errno.
