@@ -220,8 +220,9 @@ record! {
         168 trace_answer: u64,
         /// One of [`trace_state`](crate::trace::trace_state).
         176 trace_state: u32,
-        /// Zero.
-        180 reserved4: u32,
+        /// Raised each time that the program calls its recorder, which sleeps on this word (futex(2)): it has answered,
+        /// has a new ring or much in one, or ends. 0 in a program that does not call.
+        180 trace_calls: u32,
         /// For each [`Unbacked`](crate::stats::Unbacked), the bytes that the counters say have memory and that have
         /// none, in two's complement: as of the last census.
         184 unbacked: [u64; 5],

@@ -1,7 +1,6 @@
 //! Asks a running process for a search for unreachable blocks, by words of its segment ([`ReachRequest`]).
 //!
-//! The words are written by `pwrite`, as a recorder's are. The file is mapped to wake the thread that sleeps on one of
-//! them, which is named by its address, and nothing is read or written through the mapping.
+//! The words are written by `pwrite`, as a recorder's are. The program sleeps on one of them ([`Bell`]).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,6 +14,7 @@ use poolscope_wire::{Header, ReachRequest, flags};
 
 use crate::model::snapshot::ProcessState;
 use crate::process::{self, ProcStat};
+use crate::segment::bell::Bell;
 use crate::segment::read_error::ReadError;
 use crate::segment::reader::SegmentReader;
 
@@ -179,24 +179,7 @@ fn silence(pid: u32, limit: Duration, file: &File) -> String {
     }
 }
 
-/// Rings the bell.
-#[expect(unsafe_code, reason = "the kernel names a word by its address")]
+/// Wakes who listens.
 fn ring(file: &File) -> io::Result<()> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-    use rustix::thread::futex;
-    use std::sync::atomic::AtomicU32;
-
-    let at = place(offset_of!(ReachRequest, bell));
-    let rung = number(file, at)?.wrapping_add(1);
-    file.write_all_at(&rung.to_le_bytes(), at)?;
-    // SAFETY: a new mapping. The word lies in its first page, and only the kernel looks at it, which finds out that a
-    // file was cut off. Then there is nobody to wake.
-    unsafe {
-        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        let page = mmap(std::ptr::null_mut(), size_of::<Header>(), access, kind, file, 0)?;
-        let word = page.byte_add(at as usize).cast::<AtomicU32>();
-        let _ = futex::wake(&*word, futex::Flags::empty(), i32::MAX as u32);
-        munmap(page, size_of::<Header>())?;
-    }
-    Ok(())
+    Bell::of(file, offset_of!(Header, reach_request) + offset_of!(ReachRequest, bell))?.ring()
 }

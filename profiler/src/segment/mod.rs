@@ -1,6 +1,7 @@
 //! From segment files to the model: which segments there are, and what they say. Everything is checked on the way.
 
 pub mod ask;
+pub mod bell;
 pub mod discovery;
 mod file;
 mod outline;

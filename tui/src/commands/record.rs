@@ -107,8 +107,9 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Time after which a program that does not answer is spoken of.
 const SILENCE: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(2);
-/// Time between two looks where what is looked for makes itself known.
-const LONG_NAP: Duration = Duration::from_millis(100);
+/// Time between two looks for an answer that did not come at once, and of which the program tells, if it is not of an
+/// earlier version.
+const LONG_NAP: Duration = Duration::from_millis(50);
 /// The longest time until a signal is passed on to a program that is only waited for.
 const FORWARDING: Duration = Duration::from_millis(250);
 /// When a program answers.
@@ -352,7 +353,7 @@ impl Record {
         };
         let fail = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
         let mut tap = Tap::attach(path, request).map_err(|e| fail(&e))?;
-        wait_for_answer(&mut tap, path, &mut order)?;
+        wait_for_answer(&mut tap, &mut order)?;
         tap.open().map_err(|e| fail(&e))?;
         let options = Options { from_start, lossless, free_stacks: self.free_stacks, limit: self.limit };
         let out = BufWriter::with_capacity(1 << 16, output.writer());
@@ -436,15 +437,10 @@ fn replaced_or(mut order: impl FnMut(&Progress) -> Order, pid: u32, path: &Path)
 }
 
 /// Waits until the program has answered. An error if it ends before, or `order` says stop.
-fn wait_for_answer(tap: &mut Tap, segment: &Path, order: &mut impl FnMut(&Progress) -> Order) -> Result<()> {
-    let mut alarm = Alarm::of(tap.pid());
-    if let Some(folder) = segment.parent() {
-        alarm.listen_for_files(folder);
-    }
+fn wait_for_answer(tap: &mut Tap, order: &mut impl FnMut(&Progress) -> Order) -> Result<()> {
+    let mut alarm = Alarm::of(tap.pid()).hearing(tap.bell());
     let begun = Instant::now();
     let mut told = false;
-    // A program that is at work answers at once, and one that has made a file soon.
-    let mut looked_for_from = begun;
     loop {
         // Looked at before the answer: it answered before it ended, or not at all.
         let gone = tap.segment.process().state != ProcessState::Running;
@@ -466,10 +462,7 @@ fn wait_for_answer(tap: &mut Tap, segment: &Path, order: &mut impl FnMut(&Progre
             sink::say(&format!("waiting for the program. {WHEN}"));
         }
         let _ = tap.beat();
-        let soon = looked_for_from.elapsed() < LONG_NAP || !alarm.listens();
-        if alarm.sleep(if soon { NAP } else { LONG_NAP }) {
-            looked_for_from = Instant::now();
-        }
+        alarm.sleep(if begun.elapsed() < 2 * LONG_NAP { NAP } else { LONG_NAP });
     }
 }
 

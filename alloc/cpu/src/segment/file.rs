@@ -222,18 +222,6 @@ pub fn create_beside(suffix: &str, len: usize) -> Option<*mut u8> {
     })
 }
 
-/// Opens a file beside the segment's, and closes it again, for those who watch that.
-pub fn open_beside(suffix: &str) {
-    let Some(path) = path_beside(suffix) else { return };
-    // SAFETY: a string that ends with zero, and the descriptor that came of it.
-    os::keep_errno(|| unsafe {
-        let fd = os::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
-        if fd >= 0 {
-            os::close(fd);
-        }
-    });
-}
-
 /// Makes `len` bytes from `offset` on of a file beside the segment's exist, and maps them. `None` without room.
 pub fn map_beside(suffix: &str, offset: u64, len: usize) -> Option<*mut u8> {
     let path = path_beside(suffix)?;

@@ -6,7 +6,7 @@
 //! ([`crate::sampling::budget`]): half a mebibyte. The recorder keeps the segment's file locked (`flock`) as long as it
 //! lives; its heartbeat in the header only says when it is time to look whether the lock is still held.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use poolscope_wire::VERSION;
 use poolscope_wire::trace::{
@@ -93,6 +93,7 @@ fn answer(slow: SlowPath) {
     // Files have names that a small stack has no room for.
     aside(|| handshake(&segment).answer(&mut open));
     drop(session);
+    call_recorder();
     if current() != 0 {
         // A program that allocates no more would not notice the end of its recorder.
         keeper::start(slow);
@@ -256,6 +257,7 @@ fn abandon(slow: SlowPath, request: usize) {
     let mut session = SESSION.lock(slow);
     let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file: false };
     handshake(&segment).end(request, &mut open, trace_state::ABANDONED);
+    call_recorder();
 }
 
 /// The longest time between two looks of a thread that waits for room, in microseconds.
@@ -326,13 +328,18 @@ pub fn show_ring(slow: SlowPath) {
         // SAFETY: the page is mapped while the session has it.
         unsafe { (&raw mut (*header).rings).write_volatile(rings) };
     }
+    drop(session);
+    call_recorder();
 }
 
-/// Wakes the recorder, which watches the trace's file being opened (`inotify`): there is nothing else that both know,
-/// and that can be waited for together with the program's end.
+/// Wakes the recorder, which sleeps on a word of the segment.
 #[cold]
 pub fn call_recorder() {
-    segment::open_beside(TRACE_SUFFIX);
+    let Some(segment) = Segment::current() else { return };
+    // SAFETY: an aligned word of the header, which is mapped; everybody uses it as an atomic.
+    let calls = unsafe { AtomicU32::from_ptr(&raw mut (*segment.raw_header()).trace_calls) };
+    calls.fetch_add(1, Ordering::Release);
+    os::wake_shared(calls);
 }
 
 /// Counts an event of a thread that got no ring.
@@ -405,6 +412,7 @@ pub fn finish(slow: SlowPath) {
         let comes_for_file = handshake.request.load(Ordering::Relaxed) == current;
         let mut open = Open { session: &mut session, segment: &segment, slow, comes_for_file };
         handshake.end(current, &mut open, trace_state::ENDED);
+        call_recorder();
     }
 }
 

@@ -1,38 +1,22 @@
-//! Wakes a recorder that naps: when its program ends, and when a ring of it fills up. Without the first, the end of
-//! every recording would be waited for in vain; without the second, an idle program would be looked at hundreds of
-//! times a second, for the sake of what it may do next.
+//! Wakes a recorder that naps: when its program ends, and when it calls. Without the first, the end of every recording
+//! would be waited for in vain; without the second, an idle program would be looked at hundreds of times a second, for
+//! the sake of what it may do next.
 //!
-//! A program of which much waits opens the file of its rings, which `inotify` tells. So does a thread that gets a ring,
-//! and the end of the recording, with which the file goes. Before there is that file, its folder is watched.
+//! The kernel tells of the end by a file (`pidfd`), of a call by a word ([`Bell`]), and waits for one of the two only.
+//! A program calls at a normal end: the file is looked at in steps, for the other ones. (A file that tells of calls,
+//! `inotify`, takes the kernel seconds to close where all processors are busy.)
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// What calls come by. The kernel closes it only when it has forgotten what was watched, which takes seconds on a
-/// machine of which all processors are busy; a recorder that waited for that would not empty the rings meanwhile.
-#[derive(Debug)]
-struct Calls(Option<OwnedFd>);
+use crate::segment::bell::Bell;
 
-impl AsFd for Calls {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_ref().expect("is there until it is dropped").as_fd()
-    }
-}
-
-impl Drop for Calls {
-    fn drop(&mut self) {
-        let file = self.0.take();
-        // Without a thread it is closed here.
-        let _ = std::thread::Builder::new().name("close".to_owned()).spawn(move || drop(file));
-    }
-}
+/// The longest time between two looks whether the process has ended, of one that calls.
+const STEP: Duration = Duration::from_millis(50);
 
 /// Rings once when the process ends, and hears its calls.
 #[derive(Debug)]
@@ -40,8 +24,35 @@ pub struct Alarm {
     /// `None` where the kernel does not tell, and after it has told.
     process: Option<OwnedFd>,
     rings: bool,
+    calls: Calls,
+}
+
+/// What is heard of a program.
+#[derive(Debug)]
+struct Calls {
     /// `None` where nothing can be heard.
-    calls: Option<Calls>,
+    bell: Option<Bell>,
+    /// What it said last.
+    heard: u32,
+}
+
+impl Calls {
+    /// Whether there is one that was not heard.
+    fn take(&mut self) -> bool {
+        let rung = self.bell.as_ref().map(Bell::rung);
+        match rung {
+            Some(Ok(rung)) => std::mem::replace(&mut self.heard, rung) != rung,
+            Some(Err(_)) | None => {
+                self.bell = None;
+                false
+            }
+        }
+    }
+
+    /// Sleeps until the next, for so long at most. False where nothing can be heard.
+    fn sleep(&self, limit: Duration) -> bool {
+        self.bell.as_ref().is_some_and(|bell| bell.sleep(self.heard, limit).is_ok())
+    }
 }
 
 impl Alarm {
@@ -50,71 +61,55 @@ impl Alarm {
     pub fn of(pid: u32) -> Self {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Self { process, rings: false, calls: None }
+        Self { process, rings: false, calls: Calls { bell: None, heard: 0 } }
     }
 
-    /// Hears the calls of a process that opens this file for them. It does not where the user has as many watchers as
-    /// the system allows.
-    pub fn listen(&mut self, file: &Path) {
-        self.watch(file, WatchFlags::OPEN | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF);
+    /// Hears the calls of a program from now on.
+    #[must_use]
+    pub fn hearing(mut self, bell: Option<Bell>) -> Self {
+        self.calls = Calls { bell, heard: 0 };
+        self.calls.take();
+        self
     }
 
-    /// Takes each new file of a folder for a call: the program may have made it, as it does for its rings.
-    pub fn listen_for_files(&mut self, folder: &Path) {
-        self.watch(folder, WatchFlags::CREATE);
-    }
-
-    fn watch(&mut self, path: &Path, what: WatchFlags) {
-        let watched = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).and_then(|calls| {
-            inotify::add_watch(&calls, path, what)?;
-            Ok(calls)
-        });
-        self.calls = watched.ok().map(|calls| Calls(Some(calls)));
-    }
-
-    /// Whether calls are heard.
-    pub fn listens(&self) -> bool {
-        self.calls.is_some()
+    /// Whether there are calls to be heard: a program of an earlier version has none.
+    pub fn hears(&self) -> bool {
+        self.calls.bell.is_some() && self.calls.heard != 0
     }
 
     /// Hears nothing any more: calls don't come.
-    pub fn stop_listening(&mut self) {
-        self.calls = None;
+    pub fn stop_hearing(&mut self) {
+        self.calls.bell = None;
     }
 
     /// Sleeps for so long, or until the process ends or calls. Whether it has called.
     pub fn sleep(&mut self, nap: Duration) -> bool {
-        let limit = Timespec { tv_sec: nap.as_secs() as _, tv_nsec: nap.subsec_nanos().into() };
-        let files = self.process.iter().map(AsFd::as_fd).chain(self.calls.iter().map(AsFd::as_fd));
-        let mut files: Vec<PollFd<'_>> = files.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
-        match poll(&mut files, Some(&limit)) {
-            Ok(0) | Err(Errno::INTR) => return false,
-            Ok(_) => {}
-            Err(_) => {
-                drop(files);
-                (self.process, self.calls, self.rings) = (None, None, true);
+        let begun = Instant::now();
+        loop {
+            if self.calls.take() {
+                return true;
+            }
+            let rest = nap.saturating_sub(begun.elapsed());
+            self.wait_for_end(if self.calls.bell.is_none() { rest } else { Duration::ZERO });
+            if self.rings || rest.is_zero() || !self.calls.sleep(rest.min(STEP)) {
                 return false;
             }
         }
-        let ready: Vec<bool> = files.iter().map(|file| !file.revents().is_empty()).collect();
-        drop(files);
-        // It has said all that it will ever say.
-        if self.process.is_some() && ready.first() == Some(&true) {
-            (self.process, self.rings) = (None, true);
-        }
-        self.take_calls()
     }
 
-    /// Whether the process has called since this was last asked.
-    fn take_calls(&self) -> bool {
-        let Some(calls) = &self.calls else { return false };
-        let mut buffer = [const { MaybeUninit::uninit() }; 4096];
-        let mut reader = inotify::Reader::new(calls.as_fd(), &mut buffer);
-        let mut called = false;
-        while reader.next().is_ok() {
-            called = true;
+    /// Waits so long for the end of the process.
+    pub fn wait_for_end(&mut self, limit: Duration) {
+        let limit = Timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos().into() };
+        let mut files: Vec<PollFd<'_>> =
+            self.process.iter().map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)).collect();
+        match poll(&mut files, Some(&limit)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            // It has said all that it will ever say, or can't be asked.
+            Ok(_) | Err(_) => {
+                drop(files);
+                (self.process, self.rings) = (None, true);
+            }
         }
-        called
     }
 
     /// Whether the process has ended since this was last asked.
@@ -126,6 +121,7 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use poolscope_wire::Header;
     use std::process::{Command, Stdio};
     use std::time::Instant;
 
@@ -145,43 +141,50 @@ mod tests {
         child.wait().unwrap();
     }
 
-    #[test]
-    fn it_wakes_who_sleeps_when_the_file_is_opened_and_not_when_it_is_only_read_and_written() {
-        use std::os::unix::fs::FileExt;
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rings");
-        let file = std::fs::File::create(&path).unwrap();
-        let mut alarm = Alarm::of(u32::MAX);
-        alarm.listen(&path);
-        assert!(alarm.listens());
-        file.write_all_at(b"words", 0).unwrap();
-        assert!(!alarm.sleep(Duration::from_millis(1)));
-        let begun = Instant::now();
-        let caller = std::thread::spawn(move || {
-            for _ in 0..1000 {
-                drop(std::fs::File::open(&path).unwrap());
-            }
-        });
-        assert!(alarm.sleep(LONG) && begun.elapsed() < LONG && !alarm.rings());
-        caller.join().unwrap();
-        while alarm.sleep(Duration::from_millis(1)) {}
-        assert!(!alarm.sleep(Duration::from_millis(1)), "calls are taken as they come");
+    /// A segment as far as calls go, an alarm for them, and the program's end of the bell.
+    fn program() -> (std::fs::File, Alarm, Bell) {
+        let segment = tempfile::tempfile().unwrap();
+        segment.set_len(size_of::<Header>() as u64).unwrap();
+        let bell = || Bell::of(&segment, std::mem::offset_of!(Header, trace_calls)).unwrap();
+        let (alarm, bell) = (Alarm::of(u32::MAX).hearing(Some(bell())), bell());
+        (segment, alarm, bell)
     }
 
     #[test]
-    fn it_wakes_who_sleeps_when_a_file_comes_into_the_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut alarm = Alarm::of(u32::MAX);
-        alarm.listen_for_files(folder.path());
-        assert!(alarm.listens() && !alarm.sleep(Duration::from_millis(1)));
-        let path = folder.path().join("rings");
-        let maker = std::thread::spawn(move || {
+    fn it_wakes_who_sleeps_when_the_program_calls_and_tells_it_once() {
+        let (_segment, mut alarm, bell) = program();
+        assert!(!alarm.hears() && !alarm.sleep(Duration::from_millis(1)), "it has never called");
+        let caller = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            drop(std::fs::File::create(&path).unwrap());
+            bell.ring().unwrap();
+            bell
         });
         let begun = Instant::now();
-        assert!(alarm.sleep(LONG) && begun.elapsed() < LONG);
-        maker.join().unwrap();
+        assert!(alarm.sleep(LONG) && begun.elapsed() < LONG && alarm.hears());
+        let bell = caller.join().unwrap();
+        assert!(!alarm.sleep(Duration::from_millis(1)), "it is told once");
+        bell.ring().unwrap();
+        bell.ring().unwrap();
+        assert!(alarm.sleep(Duration::ZERO) && !alarm.sleep(Duration::ZERO), "two that came meanwhile are one");
+    }
+
+    #[test]
+    fn calls_of_earlier_recordings_are_not_told_and_are_why_others_are_expected() {
+        let (_segment, alarm, bell) = program();
+        bell.ring().unwrap();
+        let mut alarm = alarm.hearing(Some(bell));
+        assert!(alarm.hears() && !alarm.sleep(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn of_a_segment_that_is_cut_off_it_hears_nothing_and_sleeps_on() {
+        let (segment, mut alarm, bell) = program();
+        bell.ring().unwrap();
+        assert!(alarm.sleep(Duration::ZERO));
+        segment.set_len(0).unwrap();
+        let begun = Instant::now();
+        assert!(!alarm.sleep(Duration::from_millis(30)) && !alarm.hears());
+        assert!(begun.elapsed() >= Duration::from_millis(30));
     }
 
     #[test]

@@ -221,8 +221,7 @@ impl<W: Write> Recorder<W> {
         let (mut beaten, mut flushed, mut looked, mut summed) =
             (Instant::now(), Instant::now(), Instant::now(), Instant::now());
         let mut nap = NAP_MIN;
-        let mut alarm = Alarm::of(self.tap.pid());
-        alarm.listen(&self.tap.trace_path());
+        let mut alarm = Alarm::of(self.tap.pid()).hearing(self.tap.bell());
         // What it has done before that was not to be heard.
         let mut called = true;
         let ended = loop {
@@ -249,11 +248,19 @@ impl<W: Write> Recorder<W> {
             if let Order::Stop(why) = order(&self.progress()) {
                 break why;
             }
-            if now - looked >= LOOK_EVERY || alarm.rings() {
+            let due = now - looked >= LOOK_EVERY || alarm.rings();
+            if due {
                 looked = now;
                 self.read_modules();
+            }
+            let answer = if due || called { self.tap.answer()? } else { Answer::On };
+            if answer == Answer::Ended {
+                // It says so at its end, a moment before.
+                alarm.wait_for_end(LOOK_EVERY);
+            }
+            if due || answer != Answer::On {
                 let gone = self.tap.segment.process().state != ProcessState::Running;
-                match self.tap.answer()? {
+                match answer {
                     _ if gone => break "the program ended",
                     Answer::Abandoned => break "the program took the recorder for dead",
                     Answer::Ended => break "the program stopped recording",
@@ -262,14 +269,14 @@ impl<W: Write> Recorder<W> {
             }
             let much = self.most_found * 4 > self.tap.ring_words();
             if much && !called && !alarm.sleep(Duration::ZERO) {
-                // It should have called, and has not: it can't open the file any more.
-                alarm.stop_listening();
+                // It should have called, and has not: the word that it calls by is not this one any more.
+                alarm.stop_hearing();
             }
             called = if much {
                 nap = NAP_MIN;
                 // It may have called already for what it has done meanwhile.
                 true
-            } else if alarm.listens() {
+            } else if alarm.hears() {
                 alarm.sleep(NAP)
             } else {
                 nap = if found > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };

@@ -1,8 +1,9 @@
 //! The recorder's end of a program's rings.
 //!
 //! All that is ever written to the program's files is three words of the segment's header and the tails of the rings,
-//! by `pwrite`; everything else is read by `pread`, as a segment is, and checked. The segment's file is locked
-//! (`flock`) as long as this lives: that keeps a second recorder out, and tells the program that there is one.
+//! by `pwrite`; everything else is read by `pread`, as a segment is, and checked. One word of the header is slept on,
+//! by which the program calls ([`Bell`]). The segment's file is locked (`flock`) as long as this lives: that keeps a
+//! second recorder out, and tells the program that there is one.
 
 pub(crate) mod rings;
 
@@ -21,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::snapshot::ProcessState;
+use crate::segment::bell::Bell;
 use crate::segment::reader::{ReadError, SegmentReader};
 
 /// Attempts to get the lock, which the program itself may hold for a moment.
@@ -164,6 +166,11 @@ impl Tap {
         bytes[8..16].copy_from_slice(&check_word(word).to_le_bytes());
         bytes[16..].copy_from_slice(&now_ns().to_le_bytes());
         self.file.write_all_at(&bytes, core::mem::offset_of!(Header, trace_request) as u64)
+    }
+
+    /// What the program calls by; `None` where it can't be heard.
+    pub fn bell(&self) -> Option<Bell> {
+        Bell::of(&self.file, core::mem::offset_of!(Header, trace_calls)).ok()
     }
 
     /// Says that this recorder is at work.
