@@ -136,6 +136,8 @@ pub(crate) fn ready(cache: &mut Option<Cache>) -> Option<&mut Cache> {
 
 /// Calls `f` on a stack of its own, with the thread's signals held back, if a bench is free; else where it is. For what
 /// is rare and takes much of a stack that may be small.
+// Each of its callers is rare, and lies beside what is not.
+#[inline(never)]
 pub fn aside<R>(f: impl FnOnce() -> R) -> R {
     match with(&mut 0, |_| f()) {
         Ok(result) => result,

@@ -334,6 +334,7 @@ pub fn show_ring(slow: SlowPath) {
 
 /// Wakes the recorder, which sleeps on a word of the segment.
 #[cold]
+#[inline(never)]
 pub fn call_recorder() {
     let Some(segment) = Segment::current() else { return };
     // SAFETY: an aligned word of the header, which is mapped; everybody uses it as an atomic.
