@@ -2,11 +2,13 @@
 //! recorded traces, cold and warm.
 //!
 //! `cargo run --release -p poolscope-replay --example speed -- [--device sim|N] [--rounds N] [--recorded]
-//! [--traces-only] [--first-moment] [--threads N] [--stats] [--set SETTING=VALUE] [mix-4x512-7 | TRACE.gz ...]`
+//! [--traces-only] [--calls] [--first-moment] [--threads N] [--stats] [--set SETTING=VALUE] [mix-4x512-7 | TRACE.gz ...]`
 //!
 //! With `--first-moment`, threads do 100,000 pairs each on a pool that has nothing, and the simulated device's calls
 //! take the time that they are charged with. With `--threads`, only so many do, and pairs by size are left out;
 //! with `--stats`, the pool's counters are shown after each round.
+//!
+//! With `--calls`, each pass of a trace is followed by what the calls to the driver took in it.
 //!
 //! With `--recorded`, blocks are sampled as they are in a program that is watched, but for their stacks: sampled small
 //! blocks have slabs of their own.
@@ -14,12 +16,15 @@
 //! On the simulated device the driver's calls charge its clock, not the caller; on a real one they are part of the
 //! time. Each figure is the median of the rounds.
 
+mod wrapped;
+
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use poolscope_gpu::{Config, Cuda, Device, NoRecorder, Picture, Pool, Recorder, Sample, Simulated, Stream, Token};
 use poolscope_replay::{Replay, synthetic};
+use wrapped::{Slow, Timed};
 
 const PAIRS: u32 = 1_000_000;
 const LIVE: usize = 64;
@@ -123,7 +128,21 @@ fn threads<D: Device>(pool: &Pool<D>, streams: &[Stream], sizes: Sizes, rounds: 
     median(figures)
 }
 
-fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usize) {
+/// What the calls of a pass took.
+fn calls<D: Device>(device: &Timed<D>, operations: u64) {
+    for (call, taken) in device.take() {
+        println!(
+            "    {:<24} {:>8.2} calls in 1,000, {:>8.0} ns each, {:>9.1} us at most, {:>7.1} ns an operation",
+            call.name(),
+            1000.0 * taken.calls as f64 / operations as f64,
+            taken.ns as f64 / taken.calls as f64,
+            taken.longest_ns as f64 / 1000.0,
+            taken.ns as f64 / operations as f64
+        );
+    }
+}
+
+fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usize, after: impl Fn(u64)) {
     let trace = synthetic::open(path, 17).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut replay = Replay::new(&trace, pool, streams.to_vec());
     let mut figures = Vec::new();
@@ -134,6 +153,7 @@ fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usiz
         println!(
             "  pass {pass}: {time:>7.1} ns an operation, {calls:>7.2} calls in 1,000, fragmentation {fragmentation:.2}%"
         );
+        after(done.operations);
         if pass >= 6 {
             figures.push(time);
         }
@@ -141,49 +161,11 @@ fn trace<D: Device>(pool: &Pool<D>, path: &str, streams: &[Stream], rounds: usiz
     println!("  warm:   {:>7.1} ns an operation", median(figures));
 }
 
-/// A simulated device whose calls take as long as they are charged.
-struct Slow(Simulated);
-
-macro_rules! slowly {
-    ($($section:ident { $($(#[$doc:meta])* $call:ident $function:literal
-        $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* })*) => {
-        $($(fn $method(&self, $($name: $type),*) -> poolscope_gpu::Result<$answer> {
-            let (began, before) = (Instant::now(), self.0.now());
-            let answer = Device::$method(&self.0, $($name),*);
-            let charged = std::time::Duration::from_nanos(self.0.now() - before);
-            while began.elapsed() < charged {
-                std::thread::yield_now();
-            }
-            answer
-        })*)*
-    };
-}
-
-impl Device for Slow {
-    poolscope_gpu::device_calls!(slowly);
-
-    fn properties(&self) -> poolscope_gpu::Properties {
-        self.0.properties()
-    }
-
-    fn is_simulated(&self) -> bool {
-        true
-    }
-
-    fn now(&self) -> u64 {
-        self.0.now()
-    }
-
-    fn enable_peer(&self, peer: &Slow) -> poolscope_gpu::Result<()> {
-        self.0.enable_peer(&peer.0)
-    }
-}
-
 /// Threads from the moment on at which a pool has nothing: million pairs a second, and what it held, in MiB.
 fn first_moment(count: usize, options: &Options) -> (f64, u64) {
     let device = Arc::new(Slow(Simulated::new(140 << 30)));
     let streams: Vec<_> = (0..count).map(|_| device.0.non_blocking_stream()).collect();
-    let pool = Pool::with_recorder(device, options.config.clone(), options.recorder()).expect("the device is there");
+    let pool = options.pool(device);
     let barrier = Barrier::new(count + 1);
     let began = std::thread::scope(|scope| {
         for (seed, stream) in streams.iter().enumerate() {
@@ -207,6 +189,7 @@ struct Options {
     config: Config,
     first_moment: bool,
     threads: Option<usize>,
+    calls: bool,
     stats: bool,
     device: String,
     rounds: usize,
@@ -216,23 +199,30 @@ struct Options {
 }
 
 impl Options {
+    fn pool<D: Device>(&self, device: Arc<D>) -> Pool<D> {
+        Pool::with_recorder(device, self.config.clone(), self.recorder()).expect("the device is there")
+    }
+
     fn recorder(&self) -> Arc<dyn Recorder> {
         if self.recorded { Arc::new(Forgetful) } else { Arc::new(NoRecorder) }
     }
 }
 
 fn run<D: Device>(device: Arc<D>, stream: impl Fn(&D) -> Stream, options: &Options) {
-    let new = || {
-        Pool::with_recorder(device.clone(), options.config.clone(), options.recorder()).expect("the device is there")
-    };
     println!("{}", device.properties().name);
     if !options.traces_only {
-        blocks(&*device, &new(), &stream, options.rounds, options.threads);
+        blocks(&*device, &options.pool(device.clone()), &stream, options.rounds, options.threads);
     }
     for path in &options.traces {
         println!("{path}");
         let streams: Vec<_> = (0..8).map(|_| stream(&device)).collect();
-        trace(&new(), path, &streams, options.rounds);
+        if options.calls {
+            let device = Arc::new(Timed::new(device.clone()));
+            let after = |operations| calls(&device, operations);
+            trace(&options.pool(device.clone()), path, &streams, options.rounds, after);
+        } else {
+            trace(&options.pool(device.clone()), path, &streams, options.rounds, |_| {});
+        }
     }
 }
 
@@ -271,6 +261,7 @@ fn main() {
         config: Config::default(),
         first_moment: false,
         threads: None,
+        calls: false,
         stats: false,
         device: "sim".to_owned(),
         rounds: 5,
@@ -283,6 +274,7 @@ fn main() {
             "--device" => options.device = arguments.next().expect("--device takes sim or a number"),
             "--recorded" => options.recorded = true,
             "--traces-only" => options.traces_only = true,
+            "--calls" => options.calls = true,
             "--first-moment" => options.first_moment = true,
             "--threads" => options.threads = arguments.next().and_then(|text| text.parse().ok()),
             "--stats" => options.stats = true,
