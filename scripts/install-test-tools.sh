@@ -36,6 +36,7 @@ unshare             util-linux
 /usr/include/gtest/gtest.h                      libgtest-dev
 /usr/include/catch2/catch.hpp                   catch2
 /usr/include/doctest/doctest.h                  doctest-dev
+faketime            faketime
 setpriv             util-linux
 man                 man-db
 /usr/lib/python3/dist-packages/jsonschema  python3-jsonschema

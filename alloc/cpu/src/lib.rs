@@ -74,6 +74,7 @@ pub use kernel::kernel_calls;
 pub use kernel::message::decimal;
 pub use kernel::message::{Message, StandardError};
 pub use kernel::os::{map as map_pages, set_errno, sleep_us, unmap as unmap_pages};
+pub use kernel::system_call::call as system_call;
 pub use layout::size_class::{CLASSES, SizeClass};
 pub use process::exit::finish;
 pub use process::reservation::fit as fit_reservation;

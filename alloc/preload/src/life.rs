@@ -24,7 +24,7 @@ pub extern "C" fn _exit(status: c_int) -> ! {
     pool::finish();
     loop {
         // SAFETY: ends the process.
-        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+        unsafe { pool::system_call(libc::SYS_exit_group, [status as usize]) };
     }
 }
 

@@ -18,7 +18,10 @@ pub unsafe extern "C" fn prlimit(
 ) -> c_int {
     // SAFETY: the kernel looks at the addresses itself, also at those that can't be read.
     unsafe {
-        let result = libc::syscall(libc::SYS_prlimit64, pid, resource, new, old) as c_int;
+        let result = pool::system_call(
+            libc::SYS_prlimit64,
+            [pid as usize, resource as usize, new.expose_provenance(), old.expose_provenance()],
+        ) as c_int;
         let own = || pid == 0 || pid == libc::getpid();
         if result == 0 && resource == libc::RLIMIT_AS as c_int && !new.is_null() && own() {
             pool::fit_reservation(limit_of(resource));
@@ -30,9 +33,10 @@ pub unsafe extern "C" fn prlimit(
 /// A limit of this process, in bytes, as the kernel has it.
 fn limit_of(resource: c_int) -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let nothing = core::ptr::null::<libc::rlimit>();
     // SAFETY: writes the limit.
-    match unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, nothing, &raw mut limit) } {
+    match unsafe {
+        pool::system_call(libc::SYS_prlimit64, [0, resource as usize, 0, (&raw mut limit).expose_provenance()])
+    } {
         0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
         _ => usize::MAX,
     }
@@ -85,5 +89,5 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
         pool::fit_reservation(limit);
     }
     // SAFETY: the caller's promise.
-    unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int }
+    unsafe { pool::system_call(libc::SYS_mlockall, [flags as usize]) as c_int }
 }

@@ -57,6 +57,6 @@ pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::
         {
             pool::leaks::note_alternate_stack(new.ss_size);
         }
-        libc::syscall(libc::SYS_sigaltstack, new, old) as c_int
+        pool::system_call(libc::SYS_sigaltstack, [new.expose_provenance(), old.expose_provenance()]) as c_int
     }
 }

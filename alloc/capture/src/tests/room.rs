@@ -18,7 +18,9 @@ fn it_leaves_the_thread_s_stack_alone_and_comes_back() {
     let _benches = BENCHES.lock();
     let outer = here_is();
     let (inner, nested) = aside(|| (here_is(), aside(here_is)));
-    assert!(outer.abs_diff(inner) > 64 << 10 && inner.abs_diff(nested) > 64 << 10, "{outer:x} {inner:x} {nested:x}");
+    // Stacks of 64 KiB may lie side by side, and each be used to another depth.
+    const APART: usize = 32 << 10;
+    assert!(outer.abs_diff(inner) > APART && inner.abs_diff(nested) > APART, "{outer:x} {inner:x} {nested:x}");
     assert!(here_is().abs_diff(outer) < 4096);
 }
 

@@ -51,7 +51,7 @@ pub static KERNEL_CALLS: &[Calls] = &[
         purpose: "`/proc`: what the segment says of the process, where threads sleep, and which pages are a file's",
     },
     Calls {
-        names: &["mkdir", "lstat", "getdents64", "fallocate", "pwrite64", "unlink", "unlinkat"],
+        names: &["mkdir", "newfstatat", "getdents64", "fallocate", "pwrite64", "unlink", "unlinkat"],
         when: UnlessPlain,
         purpose: "the segment's file and the trace's",
     },

@@ -4,13 +4,14 @@
 //! left, and keeps the process.
 
 use crate::kernel::os;
+use crate::kernel::system_call::system_call;
 
 /// Ends the calling thread, which is not the first, and the process with it, if all others have ended. The kernel takes
 /// the code of the thread that ends last; that of the first is the one that can still be had.
 pub fn end_with_the_process() {
     if let Some(code) = code_of_a_process_that_has_ended() {
         // SAFETY: the thread holds nothing: nobody else is there.
-        unsafe { libc::syscall(libc::SYS_exit, code) };
+        unsafe { system_call!(libc::SYS_exit, code) };
     }
 }
 

@@ -8,4 +8,5 @@ pub mod message;
 pub mod os;
 pub mod plain;
 pub mod raw_thread;
+pub mod system_call;
 pub mod this_thread;

@@ -1,6 +1,7 @@
-//! The operating system: memory, clock, identity; limits are in `limits.rs`, what a thread sleeps on is in
+//! The operating system: memory, identity; clocks are in `clock.rs`, limits in `limits.rs`, what a thread sleeps on is in
 //! `waiting.rs`, signals in `signals.rs`, `/proc` in `proc_files.rs`. Nothing here allocates or keeps a lock.
 
+mod clock;
 mod copy;
 mod limits;
 mod proc_files;
@@ -8,6 +9,7 @@ mod signals;
 mod waiting;
 
 pub use super::plain::is_plain;
+pub use clock::clock_ns;
 pub use copy::{Copy, end_copy, map_shared};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +20,8 @@ pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, nu
 pub use signals::start_of;
 pub use signals::{block_signals, set_blocked_signals, signal_stack, take_back_signal};
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
+
+use crate::kernel::system_call::system_call;
 
 /// Runs `f` and restores errno.
 pub fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
@@ -277,7 +281,7 @@ pub unsafe fn map_huge(p: *mut u8, len: usize) -> Explicit {
 /// The range is the pool's own.
 pub unsafe fn bind(p: *mut u8, len: usize, mode: c_int, nodes: u64) -> i32 {
     // SAFETY: the caller's promise; the kernel reads the mask. It counts one bit less than it is told.
-    error_of(|| unsafe { libc::syscall(libc::SYS_mbind, p, len, mode, &raw const nodes, 65usize, 0) == 0 })
+    error_of(|| unsafe { system_call!(libc::SYS_mbind, p, len, mode, &raw const nodes, 65usize, 0) == 0 })
 }
 
 /// The first 64 NUMA nodes that this process may take memory from, a bit for each (`MPOL_F_MEMS_ALLOWED`); `None` if
@@ -289,7 +293,7 @@ pub fn allowed_nodes() -> Option<u64> {
     let bits = size_of_val(&nodes) * 8;
     // SAFETY: the kernel writes as many bits as it is told there are.
     let error = error_of(|| unsafe {
-        libc::syscall(libc::SYS_get_mempolicy, 0usize, nodes.as_mut_ptr(), bits, 0usize, ALLOWED) == 0
+        system_call!(libc::SYS_get_mempolicy, 0usize, nodes.as_mut_ptr(), bits, 0usize, ALLOWED) == 0
     });
     (error == 0).then_some(nodes[0])
 }
@@ -298,16 +302,8 @@ pub fn allowed_nodes() -> Option<u64> {
 pub fn current_node() -> usize {
     let mut node = 0u32;
     // SAFETY: the kernel writes the node.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_getcpu, 0usize, &raw mut node, 0usize) });
+    keep_errno(|| unsafe { system_call!(libc::SYS_getcpu, 0usize, &raw mut node, 0usize) });
     node as usize
-}
-
-/// Nanoseconds of a clock (no system call: the vdso answers).
-pub fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the timespec.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Kernel id of the calling thread; 0 in a plain pool.
@@ -316,16 +312,45 @@ pub fn thread_id() -> u32 {
         return 0;
     }
     // SAFETY: a system call without arguments.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+    unsafe { system_call!(libc::SYS_gettid) as u32 }
 }
 
 /// Process id of the caller, from the kernel; 0 in a plain pool.
 pub fn process_id() -> u32 {
-    if is_plain() {
-        return 0;
-    }
+    if is_plain() { 0 } else { own_pid() as u32 }
+}
+
+/// From the kernel, as all that is said of the process: a library may tell the program otherwise (fakeroot, faketime).
+fn own_pid() -> libc::pid_t {
     // SAFETY: a system call without arguments.
-    unsafe { libc::getpid() as u32 }
+    unsafe { system_call!(libc::SYS_getpid) as libc::pid_t }
+}
+
+/// Process id of the caller's parent.
+pub fn parent_id() -> u32 {
+    // SAFETY: as above.
+    unsafe { system_call!(libc::SYS_getppid) as u32 }
+}
+
+/// Effective user of the process.
+pub fn user_id() -> u32 {
+    // SAFETY: as above.
+    unsafe { system_call!(libc::SYS_geteuid) as u32 }
+}
+
+/// What the kernel says of a file: of the one that is open, or of what is at the path, also of a link. `None` if it
+/// can't be asked.
+///
+/// # Safety
+/// The path is a string that ends with zero.
+pub unsafe fn file_state(open: c_int, path: *const c_char) -> Option<libc::stat> {
+    let mut state = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+    // SAFETY: the caller's; the kernel writes a state, which zeroes are, too.
+    unsafe {
+        let result = system_call!(libc::SYS_newfstatat, open, path, state.as_mut_ptr(), flags);
+        (result == 0).then(|| state.assume_init())
+    }
 }
 
 /// Opens a file; negative on failure, with errno changed. Not by the C library's function: a cancelled thread would end
@@ -335,7 +360,7 @@ pub fn process_id() -> u32 {
 /// `path` is a string that ends with zero.
 pub unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as c_int }
+    unsafe { system_call!(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as c_int }
 }
 
 /// Closes what [`open`] returned.
@@ -344,13 +369,13 @@ pub unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
 /// The descriptor is the caller's.
 pub unsafe fn close(fd: c_int) {
     // SAFETY: the caller's promise.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
+    unsafe { system_call!(libc::SYS_close, fd) };
 }
 
 /// Writes to a descriptor, as much as goes at once. Returns the bytes written; negative on failure, with errno changed.
 pub fn write(fd: c_int, bytes: &[u8]) -> isize {
     // SAFETY: reads the bytes.
-    unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) as isize }
+    unsafe { system_call!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) as isize }
 }
 
 /// Reads the start of a file; the number of bytes read, 0 on any error.
@@ -367,7 +392,7 @@ pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
             }
             let mut len = 0;
             while len < buffer.len() {
-                let n = libc::syscall(libc::SYS_read, fd, buffer[len..].as_mut_ptr(), buffer.len() - len);
+                let n = system_call!(libc::SYS_read, fd, buffer[len..].as_mut_ptr(), buffer.len() - len);
                 if n <= 0 {
                     break;
                 }
@@ -393,7 +418,7 @@ pub fn read_whole_file(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
                 return false;
             }
             let end = loop {
-                let n = libc::syscall(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len());
+                let n = system_call!(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len());
                 match usize::try_from(n) {
                     Ok(n) if n > 0 => f(buffer.get(..n).unwrap_or_default()),
                     _ => break n,
@@ -444,7 +469,7 @@ pub fn thread_exists(process: u32, tid: u32) -> bool {
     keep_errno(|| {
         // SAFETY: the signal 0 is none; errno is this thread's.
         unsafe {
-            if libc::syscall(libc::SYS_tgkill, process, tid, 0) != 0 {
+            if system_call!(libc::SYS_tgkill, process, tid, 0) != 0 {
                 errno = *libc::__errno_location();
             }
         }
@@ -461,7 +486,7 @@ pub fn random_seed() -> u64 {
     }
     let mut random = 0u64;
     // SAFETY: writes at most 8 bytes into the word. What it can't fill stays 0.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_getrandom, &raw mut random, 8, libc::GRND_NONBLOCK) });
+    keep_errno(|| unsafe { system_call!(libc::SYS_getrandom, &raw mut random, 8, libc::GRND_NONBLOCK) });
     random ^ clock_ns(libc::CLOCK_MONOTONIC) ^ u64::from(process_id()) << 32
 }
 
@@ -475,8 +500,8 @@ pub fn barrier_on_all_threads() {
     const BARRIER: i32 = 1 << 3;
     // SAFETY: system calls that touch no memory.
     keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_membarrier, REGISTER, 0, 0);
-        libc::syscall(libc::SYS_membarrier, BARRIER, 0, 0)
+        system_call!(libc::SYS_membarrier, REGISTER, 0, 0);
+        system_call!(libc::SYS_membarrier, BARRIER, 0, 0)
     });
 }
 
@@ -485,8 +510,7 @@ pub fn read_own_memory(from: usize, words: &mut [usize]) -> usize {
     let to = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(words) };
     let from = libc::iovec { iov_base: from as *mut c_void, iov_len: size_of_val(words) };
     // SAFETY: the kernel writes at most as many bytes as `words` has.
-    let read =
-        keep_errno(|| unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) });
+    let read = keep_errno(|| unsafe { libc::process_vm_readv(own_pid(), &raw const to, 1, &raw const from, 1, 0) });
     (read.max(0) as usize) / size_of::<usize>()
 }
 
@@ -499,7 +523,7 @@ pub fn is_readable(address: usize) -> bool {
     let to = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: size_of::<usize>() };
     let from = libc::iovec { iov_base: address as *mut c_void, iov_len: size_of::<usize>() };
     // SAFETY: the kernel writes at most one word.
-    error_of(|| unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) >= 0 })
+    error_of(|| unsafe { libc::process_vm_readv(own_pid(), &raw const to, 1, &raw const from, 1, 0) >= 0 })
         != libc::EFAULT
 }
 

@@ -5,6 +5,7 @@ use core::ffi::c_int;
 
 use super::table::Table;
 use crate::kernel::os;
+use crate::kernel::system_call::system_call;
 
 /// Most mappings that are looked at: the kernel's own default limit (`vm.max_map_count`), and some more.
 const MAX: usize = 1 << 17;
@@ -110,7 +111,7 @@ impl Pages {
             let offset = (at / PAGE * size_of::<u64>()) as i64;
             // SAFETY: the kernel writes at most as many bytes as asked for.
             let read = os::keep_errno(|| unsafe {
-                libc::syscall(libc::SYS_pread64, self.0, entries.as_mut_ptr(), want * size_of::<u64>(), offset)
+                system_call!(libc::SYS_pread64, self.0, entries.as_mut_ptr(), want * size_of::<u64>(), offset)
             });
             let got = (read.max(0) as usize / size_of::<u64>()).min(want);
             if got == 0 {

@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use super::maps;
 use super::table::Table;
 use crate::kernel::os;
+use crate::kernel::system_call::system_call;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod handler;
@@ -102,7 +103,7 @@ fn action(signal: c_int, new: Option<&Action>, old: Option<&mut Action>) -> bool
     let new = new.map_or(core::ptr::null(), |new| &raw const *new);
     let old = old.map_or(core::ptr::null_mut(), |old| &raw mut *old);
     // SAFETY: the kernel reads and writes its form of an action, with a mask of 8 bytes.
-    os::keep_errno(|| unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, 8usize) == 0 })
+    os::keep_errno(|| unsafe { system_call!(libc::SYS_rt_sigaction, signal, new, old, 8usize) == 0 })
 }
 
 /// A signal that is nobody's, with the handler installed, and its action as it was.
@@ -265,7 +266,7 @@ fn send(process: u32, tid: u32, signal: c_int, by: u64) -> bool {
     os::keep_errno(|| {
         loop {
             // SAFETY: a system call on plain numbers.
-            if unsafe { libc::syscall(libc::SYS_tgkill, process, tid, signal) } == 0 {
+            if unsafe { system_call!(libc::SYS_tgkill, process, tid, signal) } == 0 {
                 return true;
             }
             // The user's queue of signals may be full, for a moment or for good (RLIMIT_SIGPENDING).

@@ -11,6 +11,7 @@
 use core::ffi::c_int;
 
 use crate::kernel::os;
+use crate::kernel::system_call::system_call;
 
 /// Bytes that a file of this process may have.
 fn size_limit() -> u64 {
@@ -30,7 +31,7 @@ pub(super) fn allocate(fd: c_int, offset: u64, len: u64) -> bool {
     }
     let before = os::block_signals(u64::MAX);
     // SAFETY: system calls on a descriptor, of which it does not matter whose it is.
-    let result = unsafe { libc::syscall(libc::SYS_fallocate, fd, 0, offset, len) };
+    let result = unsafe { system_call!(libc::SYS_fallocate, fd, 0, offset, len) };
     let done = result == 0 || (os::errno() == libc::EOPNOTSUPP && write_zeroes(fd, offset, len));
     if !done && os::errno() == libc::EFBIG {
         os::take_back_signal(libc::SIGXFSZ, before);
@@ -47,7 +48,7 @@ fn write_zeroes(fd: c_int, offset: u64, len: u64) -> bool {
     while done < len {
         let part = (len - done).min(ZEROES.len() as u64);
         // SAFETY: reads at most as many bytes as there are.
-        let written = unsafe { libc::syscall(libc::SYS_pwrite64, fd, ZEROES.as_ptr(), part, offset + done) };
+        let written = unsafe { system_call!(libc::SYS_pwrite64, fd, ZEROES.as_ptr(), part, offset + done) };
         if written <= 0 {
             return false;
         }

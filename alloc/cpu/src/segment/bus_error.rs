@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::kernel::os;
 use crate::kernel::raw_thread;
+use crate::kernel::system_call::system_call;
 use crate::segment;
 
 // The C library's own name for the function that the preloaded library stands before.
@@ -162,12 +163,12 @@ unsafe extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, con
             return;
         }
         let program = program_action();
-        let process = libc::getpid();
+        let process = os::process_id();
         // An instruction fails again where it returns to; what came from elsewhere does not.
         let repeats = code > 0 && code != libc::BUS_MCEERR_AO;
         if !repeats && raw_thread::is_this() {
             // None of the program's handlers runs there; its first thread takes or blocks the signal.
-            os::keep_errno(|| libc::syscall(libc::SYS_tgkill, process, process, signal));
+            os::keep_errno(|| system_call!(libc::SYS_tgkill, process, process, signal));
             return;
         }
         match program.sa_sigaction {
@@ -176,7 +177,7 @@ unsafe extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, con
                 let default: libc::sigaction = core::mem::zeroed();
                 c_library_sigaction(signal, &raw const default, core::ptr::null_mut());
                 if !repeats {
-                    libc::syscall(libc::SYS_tgkill, process, os::thread_id(), signal);
+                    system_call!(libc::SYS_tgkill, process, os::thread_id(), signal);
                 }
             }),
             handler => {

@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_int};
 
 use super::Segment;
 use crate::kernel::os;
+use crate::kernel::system_call::system_call;
 
 /// Writes what exists of the segment to a file, each part in its place: what does not exist is a hole and takes no
 /// room. `how` are flags for opening it beside the usual ones. On failure the error's number; what was written by then
@@ -34,8 +35,7 @@ fn write_at(fd: c_int, from: *const u8, len: usize, offset: u64) -> Result<(), c
     let mut done = 0;
     while done < len {
         // SAFETY: reads a committed part of the segment.
-        let written =
-            unsafe { libc::syscall(libc::SYS_pwrite64, fd, from.add(done), len - done, offset + done as u64) };
+        let written = unsafe { system_call!(libc::SYS_pwrite64, fd, from.add(done), len - done, offset + done as u64) };
         match written {
             written if written > 0 => done += written as usize,
             0 => return Err(libc::ENOSPC),

@@ -9,6 +9,7 @@ use super::process_start::Start;
 use super::{HEAD_LEN, blocks};
 use crate::kernel::message::decimal;
 use crate::kernel::os;
+use crate::kernel::system_call::system_call;
 use crate::settings;
 
 const PATH_MAX: usize = 512;
@@ -27,7 +28,7 @@ pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Resu
     let mut path = PathBuffer::new();
     // SAFETY: system calls on strings that end with zero; the descriptor is closed on every way out.
     os::keep_errno(|| unsafe {
-        let uid = libc::geteuid();
+        let uid = os::user_id();
         match settings::current().dir() {
             Some(dir) => path.push(dir.to_bytes()),
             None => {
@@ -36,10 +37,10 @@ pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Resu
             }
         }
         libc::mkdir(path.as_ptr(), 0o700);
-        let mut info: libc::stat = core::mem::zeroed();
-        if libc::lstat(path.as_ptr(), &raw mut info) != 0 || info.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        let folder = os::file_state(libc::AT_FDCWD, path.as_ptr());
+        let Some(info) = folder.filter(|info| info.st_mode & libc::S_IFMT == libc::S_IFDIR) else {
             return Err("its folder can't be made");
-        }
+        };
         if info.st_uid != uid || info.st_mode & 0o022 != 0 {
             return Err("its folder belongs to another user, or others may write to it");
         }
@@ -95,7 +96,7 @@ unsafe fn remove_older(dir: *const libc::c_char, pid: u32, start: &Start) {
         }
         let mut buffer = [0u64; 512];
         loop {
-            let n = libc::syscall(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), size_of_val(&buffer));
+            let n = system_call!(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), size_of_val(&buffer));
             if n <= 0 {
                 break;
             }
@@ -158,8 +159,8 @@ pub(super) fn allocate(offset: u64, len: u64, least: u64) -> Allocated {
         if fd < 0 {
             return Allocated::No;
         }
-        let mut info: libc::stat = core::mem::zeroed();
-        let result = if libc::fstat(fd, &raw mut info) == 0 && (info.st_size as u64) < least {
+        let state = os::file_state(fd, c"".as_ptr());
+        let result = if state.is_some_and(|state| (state.st_size as u64) < least) {
             Allocated::CutOff
         } else if blocks::allocate(fd, offset, len) {
             Allocated::Yes
@@ -183,7 +184,7 @@ pub(super) fn release(offset: u64, len: u64) -> bool {
             return false;
         }
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let done = libc::syscall(libc::SYS_fallocate, fd, how, offset, len) == 0;
+        let done = system_call!(libc::SYS_fallocate, fd, how, offset, len) == 0;
         os::close(fd);
         done
     })
@@ -268,7 +269,7 @@ pub fn empty_beside(suffix: &str) {
         if fd >= 0 {
             let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // Longer than any trace.
-            libc::syscall(libc::SYS_fallocate, fd, how, 0u64, 1u64 << 44);
+            system_call!(libc::SYS_fallocate, fd, how, 0u64, 1u64 << 44);
             os::close(fd);
         }
     });

@@ -478,11 +478,7 @@ fn fill_header(header: &mut Header, identity: Identity, regions: [RegionEntry; R
     if settings::current().plain() {
         return;
     }
-    // SAFETY: system calls without arguments.
-    unsafe {
-        header.parent_pid = libc::getppid() as u32;
-        header.uid = libc::geteuid();
-    }
+    (header.parent_pid, header.uid) = (os::parent_id(), os::user_id());
     Start { ticks: header.start_ticks, boot_id: header.boot_id } = Start::of_this_process();
     header.cmdline_len = os::read_file(c"/proc/self/cmdline", &mut header.cmdline) as u32;
     // SAFETY: the length bounds the write.

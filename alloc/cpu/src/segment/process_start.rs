@@ -5,6 +5,7 @@ use core::ffi::CStr;
 use poolscope_wire::Header;
 
 use crate::kernel::os;
+use crate::kernel::system_call::system_call;
 
 /// What tells a process from others that had its id before: from byte [`Start::OFFSET`] of a segment's header.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,11 +35,11 @@ impl Start {
         // functions, at which a cancelled thread ends.
         let read = unsafe {
             let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-            let fd = libc::syscall(libc::SYS_openat, dir, name.as_ptr(), flags, 0) as libc::c_int;
+            let fd = system_call!(libc::SYS_openat, dir, name.as_ptr(), flags, 0) as libc::c_int;
             if fd < 0 {
                 return None;
             }
-            let read = libc::syscall(libc::SYS_pread64, fd, &raw mut start, size_of::<Start>(), Self::OFFSET);
+            let read = system_call!(libc::SYS_pread64, fd, &raw mut start, size_of::<Start>(), Self::OFFSET);
             os::close(fd);
             read
         };

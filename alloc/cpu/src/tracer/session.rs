@@ -424,8 +424,7 @@ pub fn wait_for_recorder(slow: SlowPath) {
     if recorder == 0 || settings.plain() || !segment::is_in_a_file() {
         return;
     }
-    // SAFETY: a system call without arguments.
-    if recorder != unsafe { libc::getppid() } as u64 {
+    if recorder != u64::from(os::parent_id()) {
         return;
     }
     for _ in 0..START_MS * 10 {

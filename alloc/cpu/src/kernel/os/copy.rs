@@ -3,6 +3,7 @@
 use core::ptr::null_mut;
 
 use super::{clock_ns, errno, keep_errno, sleep_us};
+use crate::kernel::system_call::system_call;
 
 /// Maps `len` bytes of zeroed memory that a forked child shares; null on failure.
 pub fn map_shared(len: usize) -> *mut u8 {
@@ -27,7 +28,7 @@ impl Copy {
     /// The copy touches nothing that another thread may have been changing, and ends by [`end_copy`].
     pub unsafe fn make() -> Option<Copy> {
         // SAFETY: the copy goes on here, on its copy of this stack.
-        let result = keep_errno(|| unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
+        let result = keep_errno(|| unsafe { system_call!(libc::SYS_clone, 0, 0, 0, 0, 0) });
         (result != 0).then_some(Copy(result))
     }
 
@@ -44,7 +45,7 @@ impl Copy {
             let (result, error) = keep_errno(|| {
                 let none = null_mut::<libc::c_int>();
                 // SAFETY: a child of this process's own, and nothing is written.
-                (unsafe { libc::syscall(libc::SYS_wait4, pid, none, options, none) }, errno())
+                (unsafe { system_call!(libc::SYS_wait4, pid, none, options, none) }, errno())
             });
             // The program itself may have waited for it.
             if result == pid || (result < 0 && error != libc::EINTR) {
@@ -53,7 +54,7 @@ impl Copy {
             if !killed && clock_ns(libc::CLOCK_MONOTONIC) > end {
                 killed = true;
                 // SAFETY: as above.
-                keep_errno(|| unsafe { libc::syscall(libc::SYS_kill, pid, libc::SIGKILL) });
+                keep_errno(|| unsafe { system_call!(libc::SYS_kill, pid, libc::SIGKILL) });
             }
             sleep_us(LOOK_US);
         }
@@ -64,6 +65,6 @@ impl Copy {
 pub fn end_copy() -> ! {
     loop {
         // SAFETY: ends the calling process, which has one thread.
-        unsafe { libc::syscall(libc::SYS_exit_group, 0) };
+        unsafe { system_call!(libc::SYS_exit_group, 0) };
     }
 }

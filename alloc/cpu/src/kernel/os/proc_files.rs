@@ -3,6 +3,7 @@
 use core::ffi::CStr;
 
 use super::{close, keep_errno, open, read_whole_file};
+use crate::kernel::system_call::system_call;
 
 /// Bytes of a line that are passed on.
 pub const LINE: usize = 128;
@@ -43,7 +44,7 @@ pub fn for_each_number(folder: &CStr, mut f: impl FnMut(u32)) -> bool {
         }
         let end = loop {
             // SAFETY: the kernel writes at most as many bytes as there are.
-            let read = unsafe { libc::syscall(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) };
+            let read = unsafe { system_call!(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) };
             if read <= 0 {
                 break read;
             }
@@ -70,7 +71,7 @@ pub fn is_object_of_the_kernel(descriptor: u32) -> bool {
     // SAFETY: zeroes are numbers.
     let mut about: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes what it knows of the descriptor.
-    let known = keep_errno(|| unsafe { libc::syscall(libc::SYS_fstat, descriptor, &raw mut about) == 0 });
+    let known = keep_errno(|| unsafe { system_call!(libc::SYS_fstat, descriptor, &raw mut about) == 0 });
     known && about.st_mode & libc::S_IFMT == 0
 }
 

@@ -3,13 +3,14 @@
 use core::ffi::c_int;
 
 use super::keep_errno;
+use crate::kernel::system_call::system_call;
 
 /// Blocks these signals for the calling thread, bit n - 1 for signal n; the mask as it was.
 pub fn block_signals(signals: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: the masks are the kernel's 8 bytes.
     keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const signals, &raw mut before, 8usize)
+        system_call!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const signals, &raw mut before, 8usize)
     });
     before
 }
@@ -18,7 +19,7 @@ pub fn block_signals(signals: u64) -> u64 {
 pub fn set_blocked_signals(signals: u64) {
     // SAFETY: as above.
     keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const signals, 0usize, 8usize)
+        system_call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const signals, 0usize, 8usize)
     });
 }
 
@@ -32,7 +33,7 @@ pub fn take_back_signal(signal: c_int, before: u64) {
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel reads the set, 8 bytes, and the time.
     keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const at_once, 8usize)
+        system_call!(libc::SYS_rt_sigtimedwait, &raw const set, 0usize, &raw const at_once, 8usize)
     });
 }
 
@@ -41,7 +42,7 @@ pub fn signal_stack() -> usize {
     let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
     // SAFETY: the kernel writes a stack there; zeroes are one, too.
     keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_sigaltstack, 0usize, stack.as_mut_ptr());
+        system_call!(libc::SYS_sigaltstack, 0usize, stack.as_mut_ptr());
         start_of(stack.assume_init_ref())
     })
 }

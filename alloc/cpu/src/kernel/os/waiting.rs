@@ -4,13 +4,14 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
 
 use super::{errno, is_plain, keep_errno, set_errno};
+use crate::kernel::system_call::system_call;
 
 /// Sleeps for `us` microseconds, less than a second. No place where a thread is cancelled.
 pub fn sleep_us(us: u32) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: i64::from(us) * 1000 };
     // SAFETY: reads the time.
     keep_errno(|| unsafe {
-        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
+        system_call!(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
     });
 }
 
@@ -41,7 +42,7 @@ fn futex_wait(word: &AtomicU32, operation: c_int, value: u32, ms: u64) {
 fn wait(word: &AtomicU32, operation: c_int, value: u32, ms: u64) {
     let time = libc::timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 };
     // SAFETY: the word is a static, and the kernel reads the time.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) };
+    unsafe { system_call!(libc::SYS_futex, word.as_ptr(), operation, value, &raw const time) };
 }
 
 /// Lets other threads go on.
@@ -58,11 +59,11 @@ pub fn give_way() {
 pub fn wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel only looks at the word's address.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) });
+    keep_errno(|| unsafe { system_call!(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) });
 }
 
 /// Wakes who sleeps on `word` in whatever process ([`sleep_on_file`]).
 pub fn wake_shared(word: &AtomicU32) {
     // SAFETY: as above.
-    keep_errno(|| unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) });
+    keep_errno(|| unsafe { system_call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) });
 }
