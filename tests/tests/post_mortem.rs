@@ -241,6 +241,24 @@ fn gc_removes_what_the_dead_left_and_nothing_else() {
     assert!(gc(&[]).stdout.starts_with("0 segments removed"), "what is there stays");
 }
 
+#[test]
+fn gc_removes_a_segment_that_was_never_finished_once_nobody_has_it() {
+    let pool = Pool::new();
+    std::fs::create_dir_all(pool.segment_dir()).expect("is made");
+    let path = pool.segment_dir().join("77.00000000000000aa");
+    // As long as one is at first: what a program leaves that dies while it makes it.
+    let file = std::fs::File::create_new(&path).expect("is made");
+    file.set_len(1 << 16).expect("is long");
+    let gc = || pool.poolscope().arg("gc").run().success();
+    assert!(gc().stdout.starts_with("0 segments removed"), "somebody is at work on it");
+    drop(file);
+    let listed = pool.poolscope().args(["list", "--all"]).run();
+    assert!(listed.stderr.contains("`poolscope gc` removes the file"), "{}", listed.report());
+    let done = gc();
+    assert!(done.stdout.contains("never finished") && done.stdout.contains("1 segment removed"), "{}", done.report());
+    assert!(!path.exists());
+}
+
 /// The segments' folder may be one that several containers share, each with a process 7 of its own.
 #[test]
 fn gc_keeps_the_segment_of_a_process_whose_number_is_unknown_here() {

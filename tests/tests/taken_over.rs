@@ -27,10 +27,8 @@ fn what_the_pool_says_of_a_process_is_the_kernels_and_not_another_librarys() {
         assert_eq!(pid, target.pid().to_string(), "{number}");
         let said = pool.segment(target.pid()).expect("it has a segment").header;
         // SAFETY: a system call without arguments.
-        assert_eq!(
-            (said.pid, said.parent_pid, said.uid),
-            (target.pid(), std::process::id(), unsafe { libc::geteuid() })
-        );
+        let user = unsafe { libc::geteuid() };
+        assert_eq!((said.pid, said.parent_pid, said.uid), (target.pid(), std::process::id(), user));
         let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_nanos(said.start_realtime_ns));
         assert!(age.is_ok_and(|age| age < Duration::from_secs(60)), "{}", said.start_realtime_ns);
         // Longer than a program waits before it looks whether its recorder lives.

@@ -44,7 +44,7 @@ pub enum ReadError {
     },
     /// The program has not finished setting the segment up.
     #[error(
-        "the segment {} is still being set up by process {pid}: try again in a moment; if that process is gone, it died while it started, and the file can be deleted",
+        "the segment {} is still being set up by process {pid}: try again in a moment; if that process is gone, it died while it started, and `poolscope gc` removes the file",
         path.display()
     )]
     Starting {

@@ -204,7 +204,7 @@ fn a_zeroed_segment_is_one_that_was_never_set_up() {
     let message = error_of(&vec![0; 1 << 16]);
     assert_eq!(
         message,
-        "the segment FILE is still being set up by process 1: try again in a moment; if that process is gone, it died while it started, and the file can be deleted"
+        "the segment FILE is still being set up by process 1: try again in a moment; if that process is gone, it died while it started, and `poolscope gc` removes the file"
     );
 }
 

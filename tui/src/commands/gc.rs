@@ -148,14 +148,17 @@ fn judge(path: &Path, older_than: Duration) -> io::Result<Verdict> {
         });
     }
     let mut magic = [0; MAGIC.len()];
-    if !metadata.is_file() || file.read_exact_at(&mut magic, 0).is_err() || magic != MAGIC {
-        return Ok(Verdict::Keep("it is no segment, or one that was never finished".into()));
+    // Until a segment is finished its first bytes are zero: a program may have died that made one.
+    let is_read = metadata.is_file() && file.read_exact_at(&mut magic, 0).is_ok();
+    let is_unfinished = magic == [0; MAGIC.len()];
+    if !is_read || !(is_unfinished || magic == MAGIC) {
+        return Ok(Verdict::Keep("it is no segment".into()));
     }
     if !is_ours {
         return Ok(Verdict::Keep(format!("it belongs to user {}", metadata.uid())));
     }
     // A segment of another version has no state that can be read here; the kernel's word is enough.
-    let mut what = "of another version".to_owned();
+    let mut what = if is_unfinished { "never finished" } else { "of another version" }.to_owned();
     let mut rebooted = false;
     if let Ok(mut reader) = SegmentReader::open_within(path, Duration::ZERO) {
         let process = reader.process();
