@@ -160,3 +160,45 @@ fn the_processes_to_choose_from_are_those_that_the_server_serves() {
     terminal.press(&["o"]);
     terminal.wait_for("both again", |screen| lists(screen, &one) && lists(screen, &two));
 }
+
+/// The kernel moves the clocks of such a process, and of what it says of one (time_namespaces(7)).
+#[test]
+fn a_process_in_a_time_namespace_is_read_and_recorded_as_any_other() {
+    for moved in ["864000", "-60"] {
+        let pool = Pool::new();
+        let into = ["-T", "--monotonic", moved, "--boottime", moved, "--fork", "--kill-child"];
+        let probe = poolscope_e2e::Program::new("unshare").args(into).arg("true").run();
+        if probe.code() != 0 {
+            poolscope_e2e::skip(&format!("no time namespace can be made here ({})", probe.stderr.trim()));
+            continue;
+        }
+        let flags = ["-O1", "-g", "-fno-builtin", "-pthread"];
+        let asked = compiler::compile_with_headers(pool.files(), "tests/csrc/asked.c", "asked", &flags);
+        let mut program = pool.program("unshare").args(into).arg(&asked).env("POOLSCOPE_PERIOD", "1").start();
+        program.wait_for_line("ready");
+        let is_it = |segment: &poolscope_e2e::Segment| segment.executable().ends_with("/asked");
+        let pid = pool.segments().iter().find(|segment| is_it(segment)).expect("it has a segment").header.pid;
+        let list = pool.json(&["list", "--json"]);
+        let states: Vec<_> = list["processes"].as_array().expect("is a list").iter().map(|one| &one["state"]).collect();
+        assert!(states.iter().all(|state| *state == "running"), "{moved}: {list}");
+
+        let pid = pid.to_string();
+        let recorder = pool.poolscope().args(["record", &pid, "-o", "moved.rec", "--duration", "1.5", "--lossless"]);
+        let recorder = recorder.start();
+        for _ in 0..10 {
+            program.tell("hold 100");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let recorded = recorder.finish();
+        assert_eq!(recorded.code(), 0, "{moved}: {}", recorded.report());
+        let report = pool.poolscope().args(["report", "moved.rec"]).run().success().stdout;
+        let (said, _) = report.split_once('\n').expect("has lines");
+        assert!(said.contains("recorded for ") && said.ends_with("s"), "{moved}: {report}");
+        assert!(report.contains("main"), "{moved}: {report}");
+
+        let peak = &pool.json(&["stats", &pid, "--json"])["process"]["peak"];
+        let (after, bytes) = (peak["after_seconds"].as_f64(), peak["in_use_bytes"].as_f64());
+        assert!(after.is_some_and(|after| after < 60.0), "{moved}: {peak}");
+        assert!(bytes.is_some_and(|bytes| bytes >= (500 * SIZE) as f64), "{moved}: {peak}");
+    }
+}

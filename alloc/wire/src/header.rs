@@ -184,7 +184,8 @@ record! {
         32 uid: u32,
         /// Zero.
         36 reserved0: u32,
-        /// Start of the process in clock ticks after boot: field 22 of `/proc/PID/stat`.
+        /// Start of the process in clock ticks after boot: field 22 of `/proc/PID/stat`. As all times but the real one,
+        /// as it is outside of time namespaces.
         40 start_ticks: u64,
         /// `/proc/sys/kernel/random/boot_id` as 16 bytes.
         48 boot_id: [u8; 16],

@@ -1,5 +1,6 @@
 //! What `/proc` says about the process of a segment: whether it still runs that program, and how much memory it has.
 
+pub mod clock;
 pub mod ending;
 pub mod family;
 pub mod residence;
@@ -32,7 +33,8 @@ pub struct ProcStat {
 impl ProcStat {
     /// Reads it; `None` if there is no such process.
     pub fn of(pid: u32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        let stat = Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        Some(Self { start_ticks: clock::ticks_of_the_machine(stat.start_ticks), ..stat })
     }
 
     /// The command in field 2 may contain blanks and parentheses, so fields are counted from the last one.

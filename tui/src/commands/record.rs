@@ -15,10 +15,11 @@ use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::process::Scheduling;
+use poolscope_profiler::process::clock::monotonic_ns;
 use poolscope_profiler::recording::events::session::Summary;
 use poolscope_profiler::recording::recorder::alarm::Alarm;
 use poolscope_profiler::recording::recorder::{Options, Order, Progress, RecordError, Recorder};
-use poolscope_profiler::recording::tap::{Answer, Tap, now_ns};
+use poolscope_profiler::recording::tap::{Answer, Tap};
 use poolscope_profiler::segment::discovery;
 use poolscope_profiler::words::figures;
 use poolscope_wire::trace::{RING_BYTES_LOG2, Request};
@@ -346,7 +347,7 @@ impl Record {
     ) -> Result<String> {
         let lossless = if from_start { !self.lossy } else { self.lossless };
         let request = Request {
-            number: (std::process::id().rotate_left(16) ^ now_ns() as u32).max(1),
+            number: (std::process::id().rotate_left(16) ^ monotonic_ns() as u32).max(1),
             ring_bytes: self.ring,
             lossless,
             free_stacks: self.free_stacks,

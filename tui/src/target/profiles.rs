@@ -8,9 +8,9 @@ use std::path::Path;
 
 use poolscope_profiler::imports;
 use poolscope_profiler::leaks::Claim;
+use poolscope_profiler::process::clock::monotonic_ns;
 use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReader};
 use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
-use poolscope_profiler::recording::tap::now_ns;
 use poolscope_profiler::segment::discovery;
 use poolscope_profiler::{Profile, SegmentReader};
 use poolscope_wire::MAGIC;
@@ -59,7 +59,7 @@ fn piped(argument: &str) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let failed = |error: io::Error| Failure::usage(format!("cannot read {}: {error}", shown(argument)));
-    let path = std::env::temp_dir().join(format!("poolscope-{}-{}", std::process::id(), now_ns()));
+    let path = std::env::temp_dir().join(format!("poolscope-{}-{}", std::process::id(), monotonic_ns()));
     let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
     std::fs::remove_file(&path).map_err(failed)?;
     if is_input {

@@ -6,6 +6,7 @@ mod copy;
 mod limits;
 mod proc_files;
 mod signals;
+mod time_namespace;
 mod waiting;
 
 pub use super::plain::is_plain;
@@ -19,6 +20,7 @@ pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, nu
 #[cfg(target_arch = "x86_64")]
 pub use signals::start_of;
 pub use signals::{block_signals, set_blocked_signals, signal_stack, take_back_signal};
+pub use time_namespace::ahead as clocks_ahead;
 pub use waiting::{give_way, sleep_on, sleep_on_file, sleep_on_shared, sleep_us, wake, wake_shared};
 
 use crate::kernel::system_call::system_call;

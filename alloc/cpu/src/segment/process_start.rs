@@ -17,12 +17,17 @@ pub struct Start {
     pub boot_id: [u8; 16],
 }
 
+/// In the files of `/proc`, on every machine that this runs on (`USER_HZ`).
+const TICKS_PER_SECOND: i64 = 100;
+
 impl Start {
     const OFFSET: libc::off_t = core::mem::offset_of!(Header, start_ticks) as libc::off_t;
 
     /// That of this process.
     pub fn of_this_process() -> Start {
-        Start { ticks: start_ticks(), boot_id: boot_id() }
+        // The kernel has them as of the time namespace of who asks.
+        let ahead = os::clocks_ahead().boottime / (1_000_000_000 / TICKS_PER_SECOND);
+        Start { ticks: start_ticks().saturating_add_signed(-ahead), boot_id: boot_id() }
     }
 
     /// What a segment says of its process. `None` if it can't be read.

@@ -12,7 +12,7 @@ use poolscope_wire::trace::{BATCH, DeviceEvent, Event, NoEvent, block_of, slot_o
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::snapshot::ProcessState;
-use crate::process;
+use crate::process::{self, clock::monotonic_ns};
 use crate::recording::events::call_paths::{CallPaths, UNKNOWN};
 use crate::recording::events::lanes::Lanes;
 use crate::recording::events::session::{RecordedModule, RecordedThread, Session, Summary};
@@ -21,7 +21,7 @@ use crate::recording::file::writer::{FLUSH_EVERY, Writer};
 use crate::recording::recorder::alarm::Alarm;
 use crate::recording::recorder::matcher::{Matcher, Origin};
 use crate::recording::tap::rings::Ring;
-use crate::recording::tap::{Answer, Tap, TapError, now_ns};
+use crate::recording::tap::{Answer, Tap, TapError};
 
 /// Bytes of words that are copied at a time, of all rings.
 const COPY_BYTES: u64 = 16 << 20;
@@ -155,7 +155,7 @@ impl<W: Write> Recorder<W> {
     /// The same, which goes on behind the parts that `before` has found in the file of `out`.
     pub fn append(mut tap: Tap, out: W, options: &Options, before: Option<&Continuation>) -> Result<Self, RecordError> {
         let process = tap.segment.process();
-        let start_ns = tap.start_ns().unwrap_or_else(now_ns);
+        let start_ns = tap.start_ns().unwrap_or_else(monotonic_ns);
         let real = clock_gettime(ClockId::Realtime);
         let real_ns = real.tv_sec as u64 * 1_000_000_000 + real.tv_nsec as u64;
         let session = Session {
@@ -164,7 +164,7 @@ impl<W: Write> Recorder<W> {
             args: process.args,
             start_realtime_ns: process.start_realtime_ns,
             start_monotonic_ns: process.start_monotonic_ns,
-            recorded_realtime_ns: real_ns.saturating_sub(now_ns().saturating_sub(start_ns)),
+            recorded_realtime_ns: real_ns.saturating_sub(monotonic_ns().saturating_sub(start_ns)),
             recorded_monotonic_ns: start_ns,
             begins_us: 0,
             page_bytes: tap.segment.header().page_bytes,
@@ -401,7 +401,7 @@ impl<W: Write> Recorder<W> {
         }
         // Batches that begin after this stay where they are: what came before them may be in a ring that is read
         // already, or in one that is not known yet.
-        let now = self.since_start(now_ns());
+        let now = self.since_start(monotonic_ns());
         let (rings, lost) = self.tap.rings()?;
         self.lost_without_ring = lost;
         while self.rings.len() < rings as usize {
@@ -416,7 +416,7 @@ impl<W: Write> Recorder<W> {
                 continue;
             };
             // Its head was looked at before: no event came later.
-            let until_ns = now_ns().saturating_sub(self.start_ns);
+            let until_ns = monotonic_ns().saturating_sub(self.start_ns);
             let new = ring.take(&mut self.tap, state, share, until_ns)?;
             found += new;
             self.most_found = self.most_found.max(new);

@@ -19,9 +19,9 @@ use poolscope_wire::trace::{
     trace_state,
 };
 use rustix::fs::{FlockOperation, flock};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::snapshot::ProcessState;
+use crate::process::clock::monotonic_ns;
 use crate::segment::bell::Bell;
 use crate::segment::reader::{ReadError, SegmentReader};
 
@@ -164,7 +164,7 @@ impl Tap {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&word.to_le_bytes());
         bytes[8..16].copy_from_slice(&check_word(word).to_le_bytes());
-        bytes[16..].copy_from_slice(&now_ns().to_le_bytes());
+        bytes[16..].copy_from_slice(&monotonic_ns().to_le_bytes());
         self.file.write_all_at(&bytes, core::mem::offset_of!(Header, trace_request) as u64)
     }
 
@@ -175,7 +175,7 @@ impl Tap {
 
     /// Says that this recorder is at work.
     pub fn beat(&self) -> io::Result<()> {
-        self.file.write_all_at(&now_ns().to_le_bytes(), core::mem::offset_of!(Header, trace_heartbeat_ns) as u64)
+        self.file.write_all_at(&monotonic_ns().to_le_bytes(), core::mem::offset_of!(Header, trace_heartbeat_ns) as u64)
     }
 
     /// Takes the request back.
@@ -338,10 +338,4 @@ impl Drop for Tap {
             let _ = std::fs::remove_file(self.trace_path());
         }
     }
-}
-
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-pub fn now_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -28,6 +28,7 @@ use crate::model::reach::{Holder, Search, Verdict};
 use crate::model::snapshot::{
     Amount, DevicePeak, Dropped, LiveBlock, Module, PeakMoment, ProcessInfo, ProcessState, Snapshot, Stack,
 };
+use crate::process::clock;
 use crate::process::ending::{Ending, KernelLog};
 use crate::process::{self, ProcessWatch};
 use crate::segment::file::SegmentFile;
@@ -286,7 +287,7 @@ impl SegmentReader {
         let Counters { tiers, classes, threads, residence } = self.read_counters(process.state, &mut dropped)?;
 
         let devices = self.read_devices(&header, &mut dropped)?;
-        let taken_ns = clock_ns(ClockId::Monotonic);
+        let taken_ns = clock::monotonic_ns();
         // A dead one may be of before a reboot.
         let running = process.state == ProcessState::Running;
         let history = self.read_history(&header, if running { taken_ns } else { u64::MAX }, &mut dropped);
@@ -296,7 +297,7 @@ impl SegmentReader {
             former: Vec::new(),
             process,
             taken_ns,
-            taken_realtime_ns: clock_ns(ClockId::Realtime),
+            taken_realtime_ns: realtime_ns(),
             period_bytes: header.period_bytes.max(1),
             exact: header.flags & flags::EXACT != 0,
             page_bytes: header.page_bytes,
@@ -582,8 +583,8 @@ fn amount(samples: u64, object_units: u64, bytes: u64) -> Amount {
     Amount { objects: objects(object_units), bytes: bytes as f64, samples }
 }
 
-fn clock_ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
+fn realtime_ns() -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }
 

@@ -2,13 +2,14 @@
 //! system call.
 //!
 //! Not by the C library's function. A library that gives the program another time takes that one over (libfaketime),
-//! and allocates to answer, which would come back here. And what is compared with other processes' is the kernel's time.
+//! and allocates to answer, which would come back here. And what is compared with other processes' is the kernel's time:
+//! that of the machine, also in a time namespace.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 
-use super::keep_errno;
+use super::{keep_errno, time_namespace};
 use crate::kernel::system_call::system_call;
 
 #[cfg(target_arch = "x86_64")]
@@ -18,7 +19,8 @@ const NAME: &CStr = c"__kernel_clock_gettime";
 
 type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
 
-/// The kernel's function, [`by_a_call`] where there is none, and at first [`look_for_it`].
+/// The kernel's function, [`by_a_call`] where there is none, [`moved_back`] in a time namespace, and at first
+/// [`look_for_it`].
 static FUNCTION: AtomicPtr<()> = AtomicPtr::new(look_for_it as *mut ());
 
 /// Nanoseconds of a clock.
@@ -27,7 +29,7 @@ pub fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a function of this kind, which is there until the process ends; it writes the time.
     unsafe {
-        let function = transmute::<*mut (), ClockGettime>(FUNCTION.load(Ordering::Relaxed));
+        let function = transmute::<*mut (), ClockGettime>(FUNCTION.load(Ordering::Acquire));
         if function(clock, &raw mut time) != 0 {
             // A clock that the object does not have, on some machines.
             by_a_call(clock, &raw mut time);
@@ -47,12 +49,39 @@ unsafe extern "C" fn by_a_call(clock: libc::clockid_t, time: *mut libc::timespec
     keep_errno(|| unsafe { system_call!(libc::SYS_clock_gettime, clock, time) }) as c_int
 }
 
+/// By how much [`moved_back`] moves the monotonic clocks, and what it asks.
+static AHEAD: AtomicI64 = AtomicI64::new(0);
+static ASKED: AtomicPtr<()> = AtomicPtr::new(by_a_call as *mut ());
+
+#[cold]
+unsafe extern "C" fn moved_back(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
+    // SAFETY: as in `clock_ns`, whose time it is.
+    unsafe {
+        let function = transmute::<*mut (), ClockGettime>(ASKED.load(Ordering::Relaxed));
+        if function(clock, time) != 0 {
+            by_a_call(clock, time);
+        }
+        if matches!(clock, libc::CLOCK_MONOTONIC | libc::CLOCK_MONOTONIC_COARSE) {
+            let ns = (*time).tv_sec * 1_000_000_000 + (*time).tv_nsec - AHEAD.load(Ordering::Relaxed);
+            ((*time).tv_sec, (*time).tv_nsec) = (ns / 1_000_000_000, ns % 1_000_000_000);
+        }
+    }
+    0
+}
+
 #[cold]
 unsafe extern "C" fn look_for_it(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
     // SAFETY: the auxiliary vector says where the kernel has mapped its object.
     let found = if cfg!(miri) { None } else { unsafe { find(libc::getauxval(libc::AT_SYSINFO_EHDR) as usize) } };
-    let function = found.map_or(by_a_call as *mut (), |address| address as *mut ());
-    FUNCTION.store(function, Ordering::Relaxed);
+    let mut function = found.map_or(by_a_call as *mut (), |address| address as *mut ());
+    let ahead = time_namespace::ahead().monotonic;
+    if ahead != 0 {
+        AHEAD.store(ahead, Ordering::Relaxed);
+        ASKED.store(function, Ordering::Relaxed);
+        function = moved_back as *mut ();
+    }
+    // Who calls it knows what it asks.
+    FUNCTION.store(function, Ordering::Release);
     // SAFETY: the caller's, and as above.
     unsafe { transmute::<*mut (), ClockGettime>(function)(clock, time) }
 }
