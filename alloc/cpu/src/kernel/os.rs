@@ -1,5 +1,5 @@
-//! The operating system: memory, identity; clocks are in `clock.rs`, limits in `limits.rs`, what a thread sleeps on is in
-//! `waiting.rs`, signals in `signals.rs`, `/proc` in `proc_files.rs`. Nothing here allocates or keeps a lock.
+//! The operating system: memory, identity; clocks are in `clock.rs`, limits in `limits.rs`, what a thread sleeps on is
+//! in `waiting.rs`, signals in `signals.rs`, `/proc` in `proc_files.rs`. Nothing here allocates or keeps a lock.
 
 mod clock;
 mod copy;

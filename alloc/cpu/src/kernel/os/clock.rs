@@ -2,8 +2,8 @@
 //! system call.
 //!
 //! Not by the C library's function. A library that gives the program another time takes that one over (libfaketime),
-//! and allocates to answer, which would come back here. And what is compared with other processes' is the kernel's time:
-//! that of the machine, also in a time namespace.
+//! and allocates to answer, which would come back here. And what is compared with other processes' is the kernel's
+//! time: that of the machine, also in a time namespace.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::mem::transmute;
