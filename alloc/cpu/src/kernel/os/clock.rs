@@ -96,6 +96,7 @@ unsafe fn find(header: usize) -> Option<usize> {
     const END: u64 = 0;
     const STRINGS: u64 = 5;
     const SYMBOLS: u64 = 6;
+    const STRINGS_LEN: u64 = 10;
     if header == 0 {
         return None;
     }
@@ -107,22 +108,25 @@ unsafe fn find(header: usize) -> Option<usize> {
         let first = segments.iter().find(|segment| segment.p_type == LOAD)?;
         let at = |address: u64| header.wrapping_add(address.wrapping_sub(first.p_vaddr - first.p_offset) as usize);
         let mut entry = at(segments.iter().find(|segment| segment.p_type == DYNAMIC)?.p_vaddr) as *const [u64; 2];
-        let (mut strings, mut symbols) = (None, None);
+        let (mut strings, mut strings_len, mut symbols) = (None, 0, None);
         loop {
             match *entry {
                 [END, _] => break,
                 [STRINGS, address] => strings = Some(at(address)),
+                [STRINGS_LEN, len] => strings_len = len,
                 [SYMBOLS, address] => symbols = Some(at(address)),
                 _ => {}
             }
             entry = entry.add(1);
         }
         let (strings, symbols) = (strings?, symbols?);
-        // Names follow the symbols: nothing else says how many there are in each object.
+        // Names follow the symbols: nothing else says how many there are in each object. What lies between is no name.
         let count = strings.checked_sub(symbols)? / size_of::<libc::Elf64_Sym>();
         let symbols = core::slice::from_raw_parts(symbols as *const libc::Elf64_Sym, count);
         let is_it = |symbol: &&libc::Elf64_Sym| {
-            symbol.st_shndx != 0 && CStr::from_ptr((strings + symbol.st_name as usize) as *const c_char) == NAME
+            symbol.st_shndx != 0
+                && u64::from(symbol.st_name) < strings_len
+                && CStr::from_ptr((strings + symbol.st_name as usize) as *const c_char) == NAME
         };
         symbols.iter().find(is_it).map(|symbol| at(symbol.st_value))
     }
