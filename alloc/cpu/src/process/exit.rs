@@ -47,7 +47,9 @@ pub fn finish() {
     if !ownership::is_child_in_its_memory() {
         sweep();
         plant();
-        look_for_leaks();
+        if reach::is_asked_for() {
+            look_for_leaks();
+        }
     }
     end();
 }
@@ -71,13 +73,12 @@ fn plant() {
     }
 }
 
+#[cold]
 #[inline(never)]
 fn look_for_leaks() {
-    if reach::is_asked_for() {
-        // The scavenger's thread takes part in nothing that is stopped.
-        let _paused = scavenger::pause();
-        reach::search_at_exit();
-    }
+    // The scavenger's thread takes part in nothing that is stopped.
+    let _paused = scavenger::pause();
+    reach::search_at_exit();
 }
 
 #[inline(never)]

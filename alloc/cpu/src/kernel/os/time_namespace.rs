@@ -1,7 +1,7 @@
 //! How far the clocks of this process are from those of the machine: a time namespace (time_namespaces(7)) moves
 //! `CLOCK_MONOTONIC` and the time since boot. What other processes are told is the machine's.
 
-use super::{is_plain, proc_files};
+use super::read_file;
 
 /// Nanoseconds that this process's clocks are ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,31 +13,28 @@ pub struct Ahead {
 }
 
 /// As the kernel says; nothing where it has no such namespaces (before Linux 5.6), and in a plain pool.
-#[cold]
 #[inline(never)]
 pub fn ahead() -> Ahead {
-    let mut ahead = Ahead::default();
-    if !is_plain() {
-        proc_files::for_each_line(c"/proc/self/timens_offsets", |line| {
-            let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-            let (name, seconds, rest) = (fields.next(), number(fields.next()), number(fields.next()));
-            let ns = seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-            match name {
-                Some(b"monotonic") => ahead.monotonic = ns,
-                Some(b"boottime") => ahead.boottime = ns,
-                _ => {}
-            }
-        });
-    }
-    ahead
+    let mut text = [0; 128];
+    let len = read_file(c"/proc/self/timens_offsets", &mut text);
+    let [monotonic, boottime] = parse(text.get(..len).unwrap_or_default());
+    Ahead { monotonic, boottime }
 }
 
-/// A decimal number, which may be negative.
-fn number(text: Option<&[u8]>) -> i64 {
-    let text = text.unwrap_or_default();
-    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
-    let number = digits.fold(0i64, |number, digit| number.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
-    if text.first() == Some(&b'-') { -number } else { number }
+/// Of two lines, each of a clock, seconds and nanoseconds.
+fn parse(text: &[u8]) -> [i64; 2] {
+    let (mut numbers, mut at) = ([0i64; 4], 0);
+    for word in text.split(u8::is_ascii_whitespace) {
+        let (sign, digits) = if let [b'-', digits @ ..] = word { (-1, digits) } else { (1, word) };
+        if digits.first().is_some_and(u8::is_ascii_digit) {
+            let number = digits.iter().fold(0i64, |n, digit| n.wrapping_mul(10).wrapping_add(i64::from(digit & 15)));
+            numbers[at % 4] = sign * number;
+            at += 1;
+        }
+    }
+    let [monotonic, monotonic_ns, boottime, boottime_ns] = numbers;
+    let ns = |seconds: i64, ns| seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
+    [ns(monotonic, monotonic_ns), ns(boottime, boottime_ns)]
 }
 
 #[cfg(test)]
@@ -45,7 +42,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_may_be_negative() {
-        assert_eq!([Some(&b"864000"[..]), Some(b"-10000"), None].map(number), [864_000, -10_000, 0]);
+    fn clocks_may_be_ahead_or_behind() {
+        let text = b"monotonic      864000         5\nboottime       -10000         0\n";
+        assert_eq!(parse(text), [864_000_000_000_005, -10_000_000_000_000]);
+        assert_eq!(parse(b""), [0, 0]);
     }
 }
