@@ -31,8 +31,8 @@ impl Bell {
     pub(crate) fn of(segment: &File, place: usize) -> io::Result<Self> {
         assert!(place + 4 <= size_of::<Header>() && place.is_multiple_of(4));
         let file = segment.try_clone()?;
-        // SAFETY: a new mapping, which nobody has a reference into.
         #[expect(unsafe_code, reason = "the kernel names a word by its address")]
+        // SAFETY: a new mapping, which nobody has a reference into.
         let page =
             unsafe { mmap(std::ptr::null_mut(), size_of::<Header>(), ProtFlags::READ, MapFlags::SHARED, &file, 0)? };
         Ok(Self { file, place, page: page.expose_provenance() })

@@ -1,11 +1,12 @@
 //! Records a program: empties its rings, brings the events together, writes them down.
 
 pub mod alarm;
+mod error;
 pub(crate) mod matcher;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::trace::{BATCH, DeviceEvent, Event, NoEvent, block_of, slot_of, tag};
@@ -21,7 +22,9 @@ use crate::recording::file::writer::{FLUSH_EVERY, Writer};
 use crate::recording::recorder::alarm::Alarm;
 use crate::recording::recorder::matcher::{Matcher, Origin};
 use crate::recording::tap::rings::Ring;
-use crate::recording::tap::{Answer, Tap, TapError};
+use crate::recording::tap::{Answer, Tap};
+
+pub use error::RecordError;
 
 /// Bytes of words that are copied at a time, of all rings.
 const COPY_BYTES: u64 = 16 << 20;
@@ -47,32 +50,6 @@ const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The reason that is given when a recording ends at its limit.
 const FULL: &str = "the file has the size that --limit allows";
-
-/// Why a recording ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The program's side.
-    #[error(transparent)]
-    Tap(#[from] TapError),
-    /// The file's side.
-    #[error("cannot write the recording: {0}")]
-    Write(#[from] io::Error),
-    /// There was no event, and nothing was written.
-    #[error("nothing was recorded: {ended}, and until then {}", none_came(*.lost))]
-    Nothing {
-        /// How it ended.
-        ended: String,
-        /// Events that were lost.
-        lost: u64,
-    },
-}
-
-fn none_came(lost: u64) -> String {
-    match lost {
-        0 => "no allocation or free of the program came".to_owned(),
-        _ => format!("all {lost} events of the program were lost; --lossless or a larger --ring loses less"),
-    }
-}
 
 /// How it goes.
 #[derive(Clone, Copy, Debug, Default)]
