@@ -1,12 +1,14 @@
-/* Two threads allocate blocks, and two others free them, in the order in which they get them. Prints which part of a thousand
- * blocks, of those that one thread got one after the other, does not lie beside the one before. */
+/* Threads that pass blocks on: half of them fill batches of 4096 blocks, the others free the batch that was filled last.
+ * At the end: how many of 1000 blocks, in the second half of all batches, do not lie behind the one before.
+ *
+ * usage: passed_on PAIRS BYTES BATCHES */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { BLOCKS = 4096, BATCHES = 2000, WAITING_MAX = 8, SIZE = 64 };
+enum { BLOCKS = 4096 };
 
 struct batch {
     struct batch *next;
@@ -14,60 +16,62 @@ struct batch {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static struct batch *first;
-static int waiting, makers = 2;
-static atomic_long steps, jumps;
+static struct batch *full, *empty;
+static long bytes, batches;
+static atomic_long filled, freed, looked_at, jumps;
 
-static void count(const struct batch *batch) {
-    for (int i = 1; i < BLOCKS; i++) {
-        long distance = labs(batch->blocks[i] - batch->blocks[i - 1]);
-        steps++;
-        if (distance > 2 * SIZE) jumps++;
+static struct batch *take(struct batch **list) {
+    while (atomic_load(&freed) < batches) {
+        pthread_mutex_lock(&lock);
+        struct batch *first = *list;
+        if (first) *list = first->next;
+        pthread_mutex_unlock(&lock);
+        if (first) return first;
+        sched_yield();
     }
+    return NULL;
 }
 
-static void *make(void *unused) {
-    for (int round = 0; round < BATCHES; round++) {
-        struct batch *batch = malloc(sizeof *batch);
-        for (int i = 0; i < BLOCKS; i++) memset(batch->blocks[i] = malloc(SIZE), i, SIZE);
-        if (round > BATCHES / 2 && round % 16 == 0) count(batch);
-        pthread_mutex_lock(&lock);
-        while (waiting >= WAITING_MAX) pthread_cond_wait(&changed, &lock);
-        batch->next = first;
-        first = batch;
-        waiting++;
-        pthread_cond_broadcast(&changed);
-        pthread_mutex_unlock(&lock);
-    }
+static void put(struct batch **list, struct batch *batch) {
     pthread_mutex_lock(&lock);
-    makers--;
-    pthread_cond_broadcast(&changed);
+    batch->next = *list;
+    *list = batch;
     pthread_mutex_unlock(&lock);
+}
+
+static void *fill(void *unused) {
+    struct batch *batch;
+    while ((batch = take(&empty))) {
+        for (int i = 0; i < BLOCKS; i++) *(batch->blocks[i] = malloc(bytes)) = 1;
+        if (atomic_fetch_add(&filled, 1) >= batches / 2) {
+            long here = 0;
+            for (int i = 1; i < BLOCKS; i++) here += batch->blocks[i] - batch->blocks[i - 1] != bytes;
+            atomic_fetch_add(&jumps, here);
+            atomic_fetch_add(&looked_at, BLOCKS);
+        }
+        put(&full, batch);
+    }
     return unused;
 }
 
-static void *take(void *unused) {
-    for (;;) {
-        pthread_mutex_lock(&lock);
-        while (first == NULL && makers > 0) pthread_cond_wait(&changed, &lock);
-        struct batch *batch = first;
-        if (batch != NULL) {
-            first = batch->next;
-            waiting--;
-        }
-        pthread_cond_broadcast(&changed);
-        pthread_mutex_unlock(&lock);
-        if (batch == NULL) return unused;
+static void *drain(void *unused) {
+    struct batch *batch;
+    while ((batch = take(&full))) {
         for (int i = 0; i < BLOCKS; i++) free(batch->blocks[i]);
-        free(batch);
+        atomic_fetch_add(&freed, 1);
+        put(&empty, batch);
     }
+    return unused;
 }
 
-int main(void) {
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, i % 2 ? take : make, NULL);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-    printf("%ld\n", 1000 * jumps / steps);
+int main(int argc, char **argv) {
+    if (argc < 4) return 2;
+    long pairs = atol(argv[1]);
+    bytes = atol(argv[2]), batches = atol(argv[3]);
+    for (long i = 0; i < 2 * pairs; i++) put(&empty, malloc(sizeof(struct batch)));
+    pthread_t *threads = malloc(2 * pairs * sizeof *threads);
+    for (long i = 0; i < 2 * pairs; i++) pthread_create(&threads[i], NULL, i % 2 ? drain : fill, NULL);
+    for (long i = 0; i < 2 * pairs; i++) pthread_join(threads[i], NULL);
+    printf("%ld\n", 1000 * jumps / looked_at);
     return 0;
 }

@@ -154,19 +154,22 @@ fn forked_children_that_do_the_same_have_samples_of_their_own() {
     running.finish().silent_success();
 }
 
-/// A list that a sample cuts mixes the order in which blocks are passed on,
-/// and with it the time that each of them takes.
+/// A list that a sample cuts mixes the order in which blocks are passed on, and with it the time that each of them takes:
+/// a slab whose blocks are in two batches is freed by two threads. Where nothing put lists in order, 600 to 700 of 1000
+/// blocks of 64 bytes did not lie behind the one before. Where slabs were taken up while they came back, and lists looked
+/// at for eight links, it was 37 to 64, and mostly 74 to 90 of 256 bytes, and passing them from processor to
+/// processor took half as long again. Where each slab ends, 2 and 8 don't in any case.
 #[test]
 fn samples_leave_the_blocks_of_a_passing_thread_in_order() {
     let pool = Pool::new();
     let flags = ["-O2", "-fno-builtin", "-pthread"];
     let program = compiler::compile_with_headers(pool.files(), "tests/csrc/passed_on.c", "passed_on", &flags);
-    for period in ["1T", "512K"] {
-        let run = pool.program(&program).env("POOLSCOPE_PERIOD", period).run().silent_success();
+    for (size, period) in [(64, "1T"), (64, "512K"), (256, "512K")] {
+        let run = pool.program(&program).args([2, size, 20_000].map(|n| n.to_string()));
+        let run = run.env("POOLSCOPE_PERIOD", period).run().silent_success();
         let jumps: u32 = run.stdout.trim().parse().expect("a number");
-        println!("period {period}: {jumps} of 1000 blocks are not beside the one before");
-        // Where nothing put lists in order, it was 600 to 700 with samples.
-        assert!(jumps <= 180, "period {period}: {jumps} of 1000 blocks are not beside the one before");
+        println!("{size} bytes, period {period}: {jumps} of 1000 blocks do not lie behind the one before");
+        assert!(jumps <= 25, "{size} bytes, period {period}: {jumps} of 1000 blocks do not lie behind the one before");
     }
 }
 

@@ -318,13 +318,24 @@ impl Slab {
         self.local_free.replace(BlockPtr::NULL)
     }
 
+    /// Whether most of its free blocks came back from others.
+    pub fn came_back(&self) -> bool {
+        u32::from(self.remote.get()) * 2 > self.free_blocks()
+    }
+
+    /// Whether [`Slab::take_free`] takes what came back from others.
+    #[inline(always)]
+    pub fn takes_back(&self, least: u32) -> bool {
+        self.remote.get() > 0 && self.local_blocks() < least
+    }
+
     /// Takes the freed blocks: those that the owner freed, and, if these are less than `least`, those that came back
     /// from others behind them. The list and its length; they count as handed out afterwards.
     pub fn take_free(&self, least: u32) -> (BlockPtr, u32) {
         let in_use = self.in_use();
         let mut list = self.local_free.replace(BlockPtr::NULL);
         let mut count = self.local_blocks();
-        if count < least && self.remote.get() > 0 {
+        if self.takes_back(least) {
             let behind = BlockPtr::new(self.aux.replace(0) as *mut u8);
             match self.last_of(list) {
                 // SAFETY: a free block of a slab that the caller owns.

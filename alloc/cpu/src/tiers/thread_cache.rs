@@ -20,6 +20,7 @@ mod counting;
 mod exchange;
 pub(super) mod limit;
 mod lists;
+mod order;
 mod queues;
 mod sweep;
 mod thinning;
@@ -39,7 +40,7 @@ use crate::tiers::notes::{Calls, Path, Registration, Sampling, Watch};
 use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
 use exchange::Exchange;
-use lists::Order;
+use order::Order;
 use thinning::Regret;
 
 /// Bytes of refills after which the page heap is told.

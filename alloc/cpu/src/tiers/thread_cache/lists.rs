@@ -1,15 +1,13 @@
 //! The lists that `malloc` pops: how they are made of a slab's free blocks, how long they are, and how they go back.
 
-use core::cell::Cell;
-
 use crate::layout::block::BlockPtr;
-use crate::layout::holes::Marks;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::layout::slab::Slab;
 use crate::segment::request::is_asked;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
+use crate::tiers::thread_cache::order::{Came, NEXT_ORDERED_MIN, ORDERED_MIN};
 
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
 const FIRST_CARVE: usize = 1024;
@@ -27,67 +25,6 @@ const KEPT_MIN: u16 = 8;
 const GENERAL_EVERY: u64 = 16;
 /// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
 const CUT_MAX: u32 = 64;
-
-/// A list of fewer blocks is left in its order: where a thread stays with its slab, and where it goes on to the next.
-const ORDERED_MIN: u32 = 64;
-const NEXT_ORDERED_MIN: u32 = 16;
-/// Links that are looked at, at the list's start: blocks that are about to be used anyway.
-const LOOKED_AT: u32 = 8;
-/// Of these, as many may lead elsewhere than to a neighbour.
-const JUMPS_MAX: u32 = 1;
-/// Lists at most that are left alone after one was put in order.
-const PAUSE_MAX: u16 = 64;
-
-/// When to put a list in the order of addresses.
-///
-/// Threads that pass blocks on free them in the order in which they got them, a list of their owner's is the sequence
-/// of what they freed, and the processor foresees it, as long as it is one of neighbours. But a slab's blocks go
-/// different ways: where a list was cut by a sample, or a slab is taken up while it comes back, sequences are mixed,
-/// each time a little more, and nothing ever puts them in order again. With every third step a jump, passing a block on
-/// took twice the time. One sort is enough for many lists. Where the program itself frees in no order, none is: then it
-/// is tried ever more rarely.
-pub struct Order {
-    /// Lists to be left alone.
-    wait: Cell<u16>,
-    /// As many are left alone after the next sort.
-    pause: Cell<u16>,
-    /// A bit for each block of a slab that is being put in order. Not on the stack, which may be small.
-    pub(super) marks: Marks,
-}
-
-impl Order {
-    /// Whether the list of free blocks of `slab` is to be put in order now.
-    fn is_due(&self, slab: &'static Slab, list: BlockPtr) -> bool {
-        let wait = self.wait.get();
-        if wait > 0 {
-            self.wait.set(wait - 1);
-            return false;
-        }
-        if jumps(list, slab.class.get().block()) <= JUMPS_MAX {
-            self.pause.set(self.pause.get() / 2);
-            return false;
-        }
-        let pause = (self.pause.get() + 1).min(PAUSE_MAX);
-        self.pause.set(pause);
-        self.wait.set(pause);
-        true
-    }
-}
-
-/// How many of a list's first links don't lead to a neighbour. The list has more blocks than are looked at.
-fn jumps(list: BlockPtr, size: usize) -> u32 {
-    let mut block = list;
-    let mut jumps = 0;
-    for _ in 0..LOOKED_AT {
-        // SAFETY: the list's blocks are free and the caller's.
-        let next = unsafe { block.next() };
-        let step = (next.address() as usize).wrapping_sub(block.address() as usize);
-        // From two blocks below to two above.
-        jumps += u32::from(step.wrapping_add(2 * size) > 4 * size);
-        block = next;
-    }
-    jumps
-}
 
 impl Heap {
     /// A small block from what the thread itself has freed of the active slab, or of the one that comes next, if that
@@ -141,8 +78,8 @@ impl Heap {
         }
         let mut list = next.take_local(blocks);
         let least = if stays { ORDERED_MIN } else { NEXT_ORDERED_MIN };
-        if blocks >= least && self.order.is_due(next, list) {
-            list = next.in_order(list, &self.order.marks);
+        if blocks >= least {
+            list = self.order.arrange(next, list, blocks, Came::FromItsThread);
         }
         Some(self.take_up(next, list, blocks))
     }
@@ -175,9 +112,10 @@ impl Heap {
             return false;
         }
         let list_min = self.list_min(class);
+        let from = if slab.takes_back(list_min) { Came::FromOthers } else { Came::FromItsThread };
         let (mut list, mut blocks) = slab.take_free(list_min);
-        if blocks >= ORDERED_MIN && self.order.is_due(slab, list) {
-            list = slab.in_order(list, &self.order.marks);
+        if blocks >= ORDERED_MIN {
+            list = self.order.arrange(slab, list, blocks, from);
         }
         let count = &self.counts[class.index()];
         let counted = slab.counted().min(blocks);

@@ -67,12 +67,14 @@ impl Heap {
         self.queued_slab(class).or_else(|| self.most_free(class)).or_else(|| self.take_slab(slow, class))
     }
 
-    /// The first one of those that the heap has in its queues.
+    /// The first one of those that the heap has in its queues. Of small blocks that others have freed, a slab that has
+    /// come back as a whole: where each is taken up while it comes back, its blocks are soon in many pieces.
     #[inline]
     pub(super) fn queued_slab(&self, class: SizeClass) -> Option<&'static Slab> {
         let index = class.index();
+        let whole = self.empty[index].first().filter(|slab| slab.came_back() && !class.is_medium());
         let few = || [&self.sparse, &self.thin, &self.empty].into_iter().find_map(|queue| queue[index].first());
-        self.partial_slab(class).or_else(few)
+        whole.or_else(|| self.partial_slab(class)).or_else(few)
     }
 
     /// The slab with the most free blocks of those that wait until a refill is worth it, if it has at least some: a class
