@@ -389,6 +389,23 @@ fn the_dashboard_shows_what_is_in_use() {
     running.finish().silent_success();
 }
 
+/// A program that allocates 100 kB a second has a sample in five seconds. By samples it allocated nothing in most of
+/// them, and 500 kB in the others.
+#[test]
+fn the_dashboard_shows_how_much_a_slow_program_allocates_a_second() {
+    let pool = Pool::new();
+    let slowly = compiler::compile_with_headers(pool.files(), "tests/csrc/slowly.c", "slowly", &["-O1"]);
+    let mut running = pool.program(slowly).args(["1000", "100"]).env("POOLSCOPE_PERIOD", "512K").start();
+    running.wait_for_line("up");
+    for _ in 0..4 {
+        let rates = json(&pool, running.pid())["rates"].clone();
+        let bytes = rates["allocated_bytes_per_second"].as_f64().expect("a rate");
+        // Of 1,000 bytes, which lie in blocks of 1,024; what others do beside it makes readings late.
+        assert!((70_000.0..140_000.0).contains(&bytes), "{rates}");
+    }
+    running.signal(libc::SIGKILL);
+}
+
 /// Each thread counts its samples while it lives; what others took is nobody's.
 #[test]
 fn living_threads_have_samples() {

@@ -27,6 +27,7 @@ pub(crate) struct TopJson<'a> {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RatesJson {
+    /// By the counters of the classes; by samples where large blocks were allocated or every block is recorded.
     allocated_bytes_per_second: f64,
     allocations_per_second: f64,
     samples_per_second: f64,

@@ -99,7 +99,7 @@ pub(crate) struct Model {
 /// Changes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
-    /// Bytes allocated, from the samples.
+    /// Bytes allocated: see [`allocated_since`].
     pub(crate) alloc_bytes: f64,
     /// Blocks allocated, from the counters of the classes.
     pub(crate) allocs: f64,
@@ -361,7 +361,7 @@ impl Modeller {
         let old = before.map(|b| &*b.snapshot);
         let rates = match (before, seconds) {
             (Some(b), Some(seconds)) => Some(Rates {
-                alloc_bytes: (allocated.bytes - b.allocated).max(0.0) / seconds,
+                alloc_bytes: allocated_since(&snapshot, &b.snapshot, allocated.bytes - b.allocated) / seconds,
                 allocs: blocks(&snapshot).saturating_sub(blocks(&b.snapshot)) as f64 / seconds,
                 samples: grown(&snapshot, &b.snapshot, TierCounter::Samples) / seconds,
             }),
@@ -469,6 +469,22 @@ fn device_rows(
         }
     };
     now.devices.iter().map(row).collect()
+}
+
+/// Bytes of the blocks that were allocated between two readings, of which the samples say so many.
+///
+/// A program that allocates slowly has a sample in many seconds: by samples it allocates nothing, and then half a
+/// megabyte at once. Only of large blocks no counter says how long they were, and of these most are sampled. Where every
+/// block is recorded, the records say what was asked for.
+fn allocated_since(now: &Snapshot, before: &Snapshot, sampled: f64) -> f64 {
+    if now.exact {
+        return sampled.max(0.0);
+    }
+    let bytes = |class: &ClassStats| class.allocs().saturating_mul(class.block_bytes);
+    let bytes = |snapshot: &Snapshot| snapshot.classes.iter().map(bytes).sum::<u64>();
+    let counted = bytes(now).saturating_sub(bytes(before)) as f64;
+    let is_all = !now.classes.is_empty() && grown(now, before, TierCounter::LargeAllocs) == 0.0;
+    if is_all { counted } else { sampled.max(counted) }
 }
 
 /// Blocks ever made ready, and large blocks.
