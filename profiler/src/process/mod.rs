@@ -94,6 +94,12 @@ impl Scheduling {
     }
 }
 
+/// The processes that there are.
+pub(crate) fn all() -> Vec<u32> {
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// Resident set and its peak; `None` if the process is gone, hidden or without memory of its own.
 pub fn memory(pid: u32) -> Option<ProcessMemory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -169,15 +175,13 @@ fn in_other_namespace(inner: u32, start_ticks: u64, file: &str) -> Option<u32> {
 fn others() -> Vec<Other> {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let ours = namespace("self");
-    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let other = |pid: u32| {
         if namespace(&pid.to_string())? == *ours.as_ref()? {
             return None;
         }
         Some((pid, innermost_pid(pid)?, ProcStat::of(pid).filter(|stat| !stat.is_zombie())?.start_ticks))
     };
-    numbers.filter_map(other).collect()
+    all().into_iter().filter_map(other).collect()
 }
 
 /// The executable of the process that has the number of another one now, which is in this state: that one has ended, or

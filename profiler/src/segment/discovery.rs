@@ -1,8 +1,10 @@
 //! Finding segments: by process id, by path, or all of them.
 //!
-//! A segment normally lies in [`segment_dir`]. A process that still runs says itself where its segment is, by the
+//! A segment normally lies in its user's folder ([`folders`]). A process that still runs says itself where its segment is, by the
 //! mappings that it has, which also finds those of another `POOLSCOPE_DIR` and of containers.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,25 +14,11 @@ use poolscope_wire::{HeaderError, flags};
 
 use crate::model::snapshot::ProcessState;
 use crate::process::{self, ProcStat};
+use crate::segment::folders::{self, is_segment_name, mapped_by, segment_dir, user_dir};
 use crate::segment::reader::{ReadError, SegmentReader};
 
 /// How long [`find`] waits for a program that is only just starting.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// The environment variable that names another folder.
-pub const DIR_VARIABLE: &str = "POOLSCOPE_DIR";
-
-/// The folder of this user's segments: `POOLSCOPE_DIR`, or `/dev/shm/poolscope-UID`.
-pub fn segment_dir() -> PathBuf {
-    match std::env::var_os(DIR_VARIABLE) {
-        Some(dir) if !dir.is_empty() => PathBuf::from(dir),
-        _ => user_dir(rustix::process::geteuid().as_raw()),
-    }
-}
-
-fn user_dir(uid: u32) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/poolscope-{uid}"))
-}
 
 /// A segment and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +27,8 @@ pub struct SegmentEntry {
     pub path: PathBuf,
     /// Process id as this process sees it.
     pub pid: u32,
+    /// The user whose file it is: who started the process, where that has become another user's since.
+    pub uid: u32,
     /// The version of the segment's layout.
     pub version: u32,
     /// Tells the segments of one process apart: each `exec` begins a new one.
@@ -66,7 +56,7 @@ pub struct SegmentEntry {
     pub alive_realtime_ns: u64,
 }
 
-/// What lies in a folder of segments.
+/// What there is of segments.
 #[derive(Debug, Default)]
 pub struct Listing {
     /// The segments, running processes first, the latest first.
@@ -167,26 +157,62 @@ fn earlier(left: Option<&Path>) -> String {
     })
 }
 
-/// All segments in this user's folder. A folder that is not there is an empty one.
+/// All segments: of this user, and for root of all users; and those of processes that run and have theirs elsewhere. Where
+/// `POOLSCOPE_DIR` is set, those of that folder alone. A folder that is not there is an empty one.
 pub fn list() -> Result<Listing, FindError> {
-    list_in(&segment_dir())
+    let (dirs, elsewhere) = folders::all();
+    let mut listing = Listing::default();
+    for dir in dirs {
+        listing.add(&dir)?;
+    }
+    if elsewhere {
+        listing.add_mapped();
+    }
+    Ok(listing.in_order())
 }
 
 /// All segments in a folder.
 pub fn list_in(dir: &Path) -> Result<Listing, FindError> {
     let mut listing = Listing::default();
-    for path in files_in(dir, None)? {
-        match entry(&path, Duration::ZERO) {
-            Ok(entry) => listing.entries.push(entry),
-            // It ended between the two looks.
-            Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => listing.unreadable.push(error),
+    listing.add(dir)?;
+    Ok(listing.in_order())
+}
+
+impl Listing {
+    fn add(&mut self, dir: &Path) -> Result<(), FindError> {
+        for path in files_in(dir, None)? {
+            match entry(&path, Duration::ZERO) {
+                Ok(entry) => self.entries.push(entry),
+                // It ended between the two looks.
+                Err(ReadError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.unreadable.push(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds those of running processes that lie in none of the folders.
+    fn add_mapped(&mut self) {
+        let running = self.entries.iter().filter(|entry| entry.state == ProcessState::Running);
+        let pids: HashSet<u32> = running.clone().map(|entry| entry.pid).collect();
+        let mut known: HashSet<(u32, u64)> = running.map(|entry| (entry.pid, entry.generation)).collect();
+        for path in process::all().into_iter().filter(|pid| !pids.contains(pid)).flat_map(mapped_by) {
+            // A child without a segment of its own has its parent's mapped.
+            if let Ok(entry) = entry(&path, Duration::ZERO)
+                && entry.state == ProcessState::Running
+                && known.insert((entry.pid, entry.generation))
+            {
+                self.entries.push(entry);
+            }
         }
     }
-    listing
-        .entries
-        .sort_by_key(|entry| (entry.state != ProcessState::Running, std::cmp::Reverse(entry.start_realtime_ns)));
-    Ok(listing)
+
+    /// Running processes first, the latest first.
+    fn in_order(mut self) -> Listing {
+        let rank = |entry: &SegmentEntry| (entry.state != ProcessState::Running, Reverse(entry.start_realtime_ns));
+        self.entries.sort_by_key(rank);
+        self
+    }
 }
 
 /// Finds the segment of a process by its number, or opens a path. Numbers are given again: where the process that has
@@ -247,7 +273,7 @@ fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindErro
     let mut folders = vec![segment_dir()];
     let mut mapped = 0;
     if let Some(uid) = uid {
-        paths.extend(mapped_segments(pid));
+        paths.extend(mapped_by(pid));
         mapped = paths.len();
         folders.push(user_dir(uid));
     }
@@ -302,21 +328,6 @@ pub fn writes_to(pid: u32, path: &Path) -> bool {
     name.and_then(|name| process::maps_file(pid, name)).unwrap_or(true)
 }
 
-/// The segments that a process has mapped, by the path that it sees, here and in its own mount namespace.
-fn mapped_segments(pid: u32) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for path in process::mapped_paths(pid).unwrap_or_default() {
-        if is_segment_name(Path::new(&path), None) {
-            for candidate in [PathBuf::from(&path), PathBuf::from(format!("/proc/{pid}/root{path}"))] {
-                if !found.contains(&candidate) && candidate.exists() {
-                    found.push(candidate);
-                }
-            }
-        }
-    }
-    found
-}
-
 /// The files in a folder that are segments by their name, of one process or of all.
 pub fn files_in(dir: &Path, pid: Option<u32>) -> Result<Vec<PathBuf>, FindError> {
     let failed = |source| FindError::Folder { path: dir.to_owned(), source };
@@ -335,17 +346,6 @@ pub fn files_in(dir: &Path, pid: Option<u32>) -> Result<Vec<PathBuf>, FindError>
     Ok(paths)
 }
 
-/// `PID.GENERATION` with sixteen hexadecimal digits.
-pub fn is_segment_name(path: &Path, pid: Option<u32>) -> bool {
-    let Some((number, generation)) =
-        path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('.'))
-    else {
-        return false;
-    };
-    let is_generation = generation.len() == 16 && generation.bytes().all(|b| b.is_ascii_hexdigit());
-    is_generation && number.parse::<u32>().is_ok_and(|number| pid.is_none_or(|pid| pid == number))
-}
-
 fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
     let mut reader = SegmentReader::open_within(path, patience)?;
     let process = reader.process();
@@ -353,6 +353,7 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
     Ok(SegmentEntry {
         path: path.to_owned(),
         pid: process.pid,
+        uid: reader.uid()?,
         version: header.version,
         generation: header.generation,
         start_ticks: header.start_ticks,

@@ -62,6 +62,11 @@ impl SegmentFile {
         Ok(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
     }
 
+    /// The user whose file it is.
+    pub(crate) fn uid(&self) -> Result<u32, ReadError> {
+        Ok(self.metadata()?.uid())
+    }
+
     fn metadata(&self) -> Result<Metadata, ReadError> {
         self.file.metadata().map_err(|source| ReadError::Read { path: self.path.clone(), offset: 0, len: 0, source })
     }

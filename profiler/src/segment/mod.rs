@@ -4,6 +4,7 @@ pub mod ask;
 pub mod bell;
 pub mod discovery;
 mod file;
+pub mod folders;
 mod outline;
 mod patience;
 mod read_error;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use poolscope_profiler::ReadError;
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::segment::discovery::{self, FindError, NotOnPool};
+use poolscope_profiler::segment::folders;
 
 use crate::segment::{Segment, TempSegment, sample};
 
@@ -174,7 +175,7 @@ fn what_an_earlier_process_left_is_not_taken_for_a_damaged_one() {
     let mut older = Segment::new().of_process(child.pid());
     older.header.start_ticks -= 1;
     older.header.generation = 5;
-    let folder = discovery::segment_dir();
+    let folder = folders::segment_dir();
     std::fs::create_dir_all(&folder).expect("is made");
     let left = folder.join(older.name());
     std::fs::write(&left, older.build()).expect("is written");

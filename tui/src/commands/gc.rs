@@ -19,6 +19,7 @@ use poolscope_profiler::SegmentReader;
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::process::ending::{Ending, KernelLog};
 use poolscope_profiler::segment::discovery;
+use poolscope_profiler::segment::folders;
 use poolscope_wire::MAGIC;
 use poolscope_wire::trace::{TRACE_MAGIC, TRACE_SUFFIX};
 
@@ -73,7 +74,7 @@ impl Gc {
         // The kernel sends SIGIO, which would end poolscope, to the holder of a lease that somebody's `open` breaks.
         // SAFETY: ignoring a signal involves no memory and no handler.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-        let folder = discovery::segment_dir();
+        let folder = folders::segment_dir();
         let files = discovery::files_in(&folder, None).map_err(|e| Failure::usage(e.to_string()))?;
         let (mut removed, mut bytes) = (0, 0);
         for path in files {
@@ -114,7 +115,7 @@ fn abandoned_traces(folder: &Path) -> Result<Vec<PathBuf>> {
     };
     let is_abandoned = |path: &PathBuf| {
         let segment = path.to_str().and_then(|path| path.strip_suffix(TRACE_SUFFIX)).map(Path::new);
-        let Some(segment) = segment.filter(|segment| discovery::is_segment_name(segment, None)) else { return false };
+        let Some(segment) = segment.filter(|segment| folders::is_segment_name(segment, None)) else { return false };
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return false };
         let mut magic = [0; TRACE_MAGIC.len()];

@@ -7,19 +7,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::model::snapshot::ProcessState;
-use poolscope_profiler::process::ending::{Ending, KernelLog};
+use poolscope_profiler::process::{
+    self,
+    ending::{Ending, KernelLog},
+};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
+use poolscope_profiler::segment::folders;
 use poolscope_profiler::words::figures;
 use poolscope_profiler::{Memory, SegmentReader, Snapshot};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::words::{clip, numbers};
+use crate::words::{clip, numbers, users};
 use crate::{sink, target};
 
 /// List your processes that run on the pool, and say how many dead ones left something behind
 ///
-/// The dead are listed with --all, and in JSON. STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1),
+/// For root it is those of all users. Running processes are found wherever they have their segments, also with another
+/// POOLSCOPE_DIR and in containers; but where POOLSCOPE_DIR is set here, that folder is all that is looked through. The dead are listed with --all, and in JSON. STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1),
 /// replaced (by exec, while the new program runs), rebooted (the machine was started again since), oom (the kernel
 /// killed it for want of memory), fault (a signal that it did not handle), gone (killed, aborted or left by _exit;
 /// nothing tells which). What the kernel did is read from its log, which users other than root may read where
@@ -59,6 +64,13 @@ impl Row {
 
     fn since(&self, realtime_ns: u64) -> Duration {
         self.now.saturating_sub(Duration::from_nanos(realtime_ns))
+    }
+
+    /// The user that a process is now; of a dead one the user that it began as.
+    fn uid(&self) -> u32 {
+        let running = self.entry.state == ProcessState::Running;
+        let now = if running { process::effective_uid(self.entry.pid) } else { None };
+        now.unwrap_or(self.entry.uid)
     }
 
     /// `CLOCK_MONOTONIC` of the process as `CLOCK_REALTIME`.
@@ -124,7 +136,9 @@ impl List {
         }
         let (running, dead): (Vec<SegmentEntry>, Vec<SegmentEntry>) =
             listing.entries.into_iter().partition(|entry| entry.state == ProcessState::Running);
-        let left = Left { processes: dead.len(), bytes: dead.iter().map(|entry| entry.file_bytes).sum() };
+        // What others left is theirs to remove.
+        let own = dead.iter().filter(|entry| entry.uid == own_uid());
+        let left = Left { processes: own.clone().count(), bytes: own.map(|entry| entry.file_bytes).sum() };
         // After a run of tests there may be hundreds.
         let listed = if self.all || self.json { dead } else { Vec::new() };
         let log = if listed.is_empty() { KernelLog::default() } else { KernelLog::read() };
@@ -148,6 +162,8 @@ pub(crate) struct ListJson<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ProcessJson<'a> {
     pid: u32,
+    /// The user that it is; of a dead one the user that it began as.
+    uid: u32,
     /// `running`; of a dead one `exited`, `replaced`, `rebooted`, `oom`, `fault` or `gone`.
     state: &'static str,
     started_realtime_ns: u64,
@@ -179,6 +195,7 @@ impl<'a> From<&'a Row> for ProcessJson<'a> {
     fn from(row: &'a Row) -> Self {
         ProcessJson {
             pid: row.entry.pid,
+            uid: row.uid(),
             state: row.state(),
             started_realtime_ns: row.entry.start_realtime_ns,
             age_seconds: row.since(row.entry.start_realtime_ns).as_secs_f64(),
@@ -232,16 +249,47 @@ impl Left {
     }
 }
 
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The column of users, as wide as their names; none if there is nobody but oneself.
+struct Users {
+    width: usize,
+}
+
+impl Users {
+    fn of(rows: &[Row]) -> Users {
+        let others = rows.iter().any(|row| row.uid() != own_uid());
+        let longest = rows.iter().map(|row| users::name(row.uid()).len()).max();
+        Users { width: longest.filter(|_| others).map_or(0, |longest| longest.max("USER".len())) }
+    }
+
+    fn column(&self, user: impl FnOnce() -> String) -> String {
+        if self.width == 0 { String::new() } else { format!("  {:<1$}", user(), self.width) }
+    }
+}
+
 fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
     if rows.is_empty() {
+        let hint = folders::of_others().map_or_else(String::new, |hint| format!("{hint}.\n"));
         return format!(
-            "No process runs on the pool (looked in {}).\nStart one: poolscope run -- COMMAND\n",
-            discovery::segment_dir().display()
+            "No process runs on the pool (looked in {}).\n{hint}Start one: poolscope run -- COMMAND\n",
+            folders::looked_in()
         ) + &left.line(all);
     }
+    let users = Users::of(rows);
     let mut out = format!(
-        "{:>8}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}\n",
-        "PID", "STATE", "STARTED", "ENDED", "RSS", "LIVE", "PERIOD", "COMMAND"
+        "{:>8}{}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}\n",
+        "PID",
+        users.column(|| "USER".to_owned()),
+        "STATE",
+        "STARTED",
+        "ENDED",
+        "RSS",
+        "LIVE",
+        "PERIOD",
+        "COMMAND"
     );
     let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), numbers::bytes);
     let width = terminal_width();
@@ -254,8 +302,9 @@ fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
             None => "-".to_owned(),
         };
         let line = format!(
-            "{:>8}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}{}",
+            "{:>8}{}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}{}",
             row.entry.pid,
+            users.column(|| users::name(row.uid())),
             row.state(),
             figures::duration(row.since(row.entry.start_realtime_ns)),
             row.ended(),

@@ -21,6 +21,7 @@ use poolscope_profiler::recording::recorder::alarm::Alarm;
 use poolscope_profiler::recording::recorder::{Options, Order, Progress, RecordError, Recorder};
 use poolscope_profiler::recording::tap::{Answer, Tap};
 use poolscope_profiler::segment::discovery;
+use poolscope_profiler::segment::folders;
 use poolscope_profiler::words::figures;
 use poolscope_wire::trace::{RING_BYTES_LOG2, Request};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -283,7 +284,7 @@ impl Record {
                         "nothing was recorded: the program ended, and was not on the pool. It is statically linked, setuid \
                          or setgid, it cleared LD_PRELOAD, or {} has no room or is open to others; POOLSCOPE_VERBOSE=1 says \
                          more if the library was loaded",
-                        discovery::segment_dir().display()
+                        folders::segment_dir().display()
                     ))
                     .into());
                 }

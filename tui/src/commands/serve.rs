@@ -67,7 +67,7 @@ pub(crate) struct Serve {
     /// Process id, name of a program, or the file of a segment
     #[arg(value_name = "PID|NAME|SEGMENT")]
     target: Option<String>,
-    /// Serve every process of yours that runs on the pool
+    /// Serve every process of yours that runs on the pool, for root of all users
     #[arg(long)]
     all: bool,
     /// Address and port, of which 0 takes a free one; or unix:/PATH, a socket that only you can open

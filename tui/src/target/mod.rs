@@ -13,6 +13,7 @@ use poolscope_profiler::build::python;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
+use poolscope_profiler::segment::folders;
 use poolscope_profiler::{Profile, ProfileBuilder, SegmentReader, process};
 use poolscope_wire::{MAGIC, older};
 
@@ -158,5 +159,5 @@ pub(crate) fn command_of(args: &[String], exe: &str) -> String {
 pub(crate) fn is_segment(path: &Path) -> bool {
     let mut begin = [0; MAGIC.len()];
     let reads = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
-    discovery::is_segment_name(path, None) || reads.is_ok() && begin == MAGIC
+    folders::is_segment_name(path, None) || reads.is_ok() && begin == MAGIC
 }

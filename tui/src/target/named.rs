@@ -7,6 +7,7 @@ use std::path::Path;
 
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
+use poolscope_profiler::segment::folders;
 
 use super::is_segment;
 use crate::failure::Failure;
@@ -86,9 +87,10 @@ pub(crate) fn none(name: &str) -> Failure {
              recordings and profiles"
         ));
     }
+    let hint = folders::of_others().map_or_else(String::new, |hint| format!(". {hint}"));
     Failure::usage(format!(
         "{name:?} is neither a process id, nor the name of a program on the pool, nor a file that is there: `poolscope \
-         list` shows processes, and `poolscope top {name} --follow-name` waits for one"
+         list` shows processes, and `poolscope top {name} --follow-name` waits for one{hint}"
     ))
 }
 

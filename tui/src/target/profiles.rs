@@ -11,7 +11,7 @@ use poolscope_profiler::leaks::Claim;
 use poolscope_profiler::process::clock::monotonic_ns;
 use poolscope_profiler::recording::file::reader::{RecordingError, RecordingReader};
 use poolscope_profiler::recording::replay::analysis::{Analysis, Question};
-use poolscope_profiler::segment::discovery;
+use poolscope_profiler::segment::folders;
 use poolscope_profiler::{Profile, SegmentReader};
 use poolscope_wire::MAGIC;
 
@@ -120,7 +120,7 @@ fn load_profile(path: &str, argument: &str) -> Result<Option<Loaded>, Failure> {
     };
     let mut begin = [0; MAGIC.len()];
     let have = file.read(&mut begin).map_err(|error| failed(error.to_string()))?;
-    if begin[..have] == MAGIC || discovery::is_segment_name(Path::new(path), None) {
+    if begin[..have] == MAGIC || folders::is_segment_name(Path::new(path), None) {
         return Ok(None);
     }
     if named::is_meant(argument) {

@@ -6,6 +6,7 @@ pub(crate) mod ended;
 pub(crate) mod name;
 pub(crate) mod numbers;
 pub(crate) mod printable;
+pub(crate) mod users;
 
 pub(crate) use clip::{clip, clip_path};
 pub(crate) use ended::Ended;

@@ -167,6 +167,11 @@ impl SegmentReader {
         &self.first
     }
 
+    /// The user whose file it is.
+    pub fn uid(&self) -> Result<u32, ReadError> {
+        self.file.uid()
+    }
+
     /// Memory that the file takes now, in bytes.
     pub fn file_bytes(&self) -> Result<u64, ReadError> {
         self.file.allocated_bytes()

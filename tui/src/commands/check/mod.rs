@@ -15,7 +15,7 @@ use std::process::Command;
 use clap::{Args, ValueHint};
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::leaks::suppressions::Suppressions;
-use poolscope_profiler::segment::discovery;
+use poolscope_profiler::segment::folders;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -168,7 +168,7 @@ impl Check {
             true => preload::without_library(&self.command, Some(1)),
             false => preload::command(&self.command, &library, Some(1)),
         };
-        command.env("POOLSCOPE_KEEP", "1").env(discovery::DIR_VARIABLE, &folder.0);
+        command.env("POOLSCOPE_KEEP", "1").env(folders::DIR_VARIABLE, &folder.0);
         if question != Question::Growth {
             command.env("POOLSCOPE_LEAK_CHECK", "1");
         }
@@ -242,7 +242,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Result<Folder> {
-        let usual = discovery::segment_dir();
+        let usual = folders::segment_dir();
         let parents = [usual.parent().map(Path::to_path_buf), Some(std::env::temp_dir())];
         let mut last = None;
         for parent in parents.into_iter().flatten() {
