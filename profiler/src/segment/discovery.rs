@@ -196,7 +196,8 @@ impl Listing {
         let running = self.entries.iter().filter(|entry| entry.state == ProcessState::Running);
         let pids: HashSet<u32> = running.clone().map(|entry| entry.pid).collect();
         let mut known: HashSet<(u32, u64)> = running.map(|entry| (entry.pid, entry.generation)).collect();
-        for path in process::all().into_iter().filter(|pid| !pids.contains(pid)).flat_map(mapped_by) {
+        let others = process::all().into_iter().filter(|pid| !pids.contains(pid));
+        for path in others.flat_map(folders::seldom_mapped_by) {
             // A child without a segment of its own has its parent's mapped.
             if let Ok(entry) = entry(&path, Duration::ZERO)
                 && entry.state == ProcessState::Running
