@@ -1,5 +1,5 @@
-/* Threads that pass blocks on: half of them fill batches of 4096 blocks, the others free the batch that was filled last.
- * At the end: how many of 1000 blocks, in the second half of all batches, do not lie behind the one before.
+/* Threads that pass blocks on: half of them fill batches of 4096 blocks, the others free the batch that was filled
+ * last. At the end: how many of 1000 blocks, in the second half of all batches, do not lie behind the one before.
  *
  * usage: passed_on PAIRS BYTES BATCHES */
 #include <pthread.h>

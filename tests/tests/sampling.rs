@@ -154,10 +154,10 @@ fn forked_children_that_do_the_same_have_samples_of_their_own() {
     running.finish().silent_success();
 }
 
-/// A list that a sample cuts mixes the order in which blocks are passed on, and with it the time that each of them takes:
-/// a slab whose blocks are in two batches is freed by two threads. Where nothing put lists in order, 600 to 700 of 1000
-/// blocks of 64 bytes did not lie behind the one before. Where slabs were taken up while they came back, and lists looked
-/// at for eight links, it was 37 to 64, and mostly 74 to 90 of 256 bytes, and passing them from processor to
+/// A list that a sample cuts mixes the order in which blocks are passed on, and with it the time that each of them
+/// takes: a slab whose blocks are in two batches is freed by two threads. Where nothing put lists in order, 600 to 700 of
+/// 1000 blocks of 64 bytes did not lie behind the one before. Where slabs were taken up while they came back, and lists
+/// looked at for eight links, it was 37 to 64, and mostly 74 to 90 of 256 bytes, and passing them from processor to
 /// processor took half as long again. Where each slab ends, 2 and 8 don't in any case.
 #[test]
 fn samples_leave_the_blocks_of_a_passing_thread_in_order() {

@@ -27,9 +27,7 @@ fn parse(stat: &[u8]) -> Option<(String, u32)> {
 
 /// All that a process started and that run, and what those started, in the order of their numbers.
 pub fn children(pid: u32) -> Vec<Child> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let stats = numbers.filter_map(|number| {
+    let stats = process::all().into_iter().filter_map(|number| {
         let (name, parent) = parse(&std::fs::read(format!("/proc/{number}/stat")).ok()?)?;
         Some((number, (name, parent)))
     });

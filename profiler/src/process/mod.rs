@@ -139,6 +139,11 @@ pub fn thread_name(pid: u32, tid: u32) -> String {
     printable(name.strip_suffix(b"\n").unwrap_or(&name))
 }
 
+/// Effective user id of this process.
+pub fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Effective user id of a process.
 pub fn effective_uid(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -334,7 +339,7 @@ mod tests {
     fn this_process_has_memory_and_a_user() {
         let pid = std::process::id();
         assert!(memory(pid).is_some_and(|m| m.rss > 0 && m.peak_rss >= m.rss));
-        assert_eq!(effective_uid(pid), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(effective_uid(pid), Some(own_uid()));
         assert!(ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie()));
         assert!(mapped_paths(pid).is_some_and(|paths| !paths.is_empty()));
     }

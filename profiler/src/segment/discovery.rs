@@ -157,8 +157,8 @@ fn earlier(left: Option<&Path>) -> String {
     })
 }
 
-/// All segments: of this user, and for root of all users; and those of processes that run and have theirs elsewhere. Where
-/// `POOLSCOPE_DIR` is set, those of that folder alone. A folder that is not there is an empty one.
+/// All segments: of this user, and for root of all users; and those of processes that run and have theirs elsewhere.
+/// Where `POOLSCOPE_DIR` is set, those of that folder alone. A folder that is not there is an empty one.
 pub fn list() -> Result<Listing, FindError> {
     let (dirs, elsewhere) = folders::all();
     let mut listing = Listing::default();
@@ -302,7 +302,7 @@ fn candidates(pid: u32, uid: Option<u32>) -> (Vec<SegmentEntry>, Option<FindErro
 fn find_process(pid: u32, only_running: bool) -> Result<SegmentEntry, FindError> {
     let uid = process::effective_uid(pid);
     let runs = ProcStat::of(pid).is_some_and(|stat| !stat.is_zombie());
-    let own_uid = rustix::process::geteuid().as_raw();
+    let own_uid = process::own_uid();
     let (found, problem) = candidates(pid, uid.filter(|_| runs));
     // What an earlier process of this number left is no answer where its own can't be read.
     let is_its_own = |error: &FindError| matches!(error, FindError::Unreadable(error) if writes_to(pid, error.path()));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::process::{self, ProcStat};
+use crate::process::{self, ProcStat, own_uid};
 
 /// The environment variable that names another folder.
 pub const DIR_VARIABLE: &str = "POOLSCOPE_DIR";
@@ -32,13 +32,9 @@ pub(super) fn user_dir(uid: u32) -> PathBuf {
     PathBuf::from(format!("{SHARED}/{PREFIX}{uid}"))
 }
 
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
 /// Where to look for all there is: in `POOLSCOPE_DIR` alone, or else in this user's folder, for root in those of all
-/// users; and, if the second is true, wherever processes that run have a segment: they may have been started with another
-/// `POOLSCOPE_DIR`, or in a container.
+/// users; and, if the second is true, wherever processes that run have a segment: they may have been started with
+/// another `POOLSCOPE_DIR`, or in a container.
 pub(super) fn all() -> (Vec<PathBuf>, bool) {
     match chosen_dir() {
         Some(dir) => (vec![dir], false),
@@ -73,8 +69,9 @@ fn users_dirs(is_meant: impl Fn(u32) -> bool) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// How long the mappings of a process without a segment are left alone: longer after each look. To read them takes that
-/// process's lock and time, of which a large one needs much, and a dashboard that waits for a program looks twice a second.
+/// How long the mappings of a process without a segment are left alone: longer after each look. To read them takes
+/// that process's lock and time, of which a large one needs much, and a dashboard that waits for a program looks twice
+/// a second.
 const PAUSES_MS: [u64; 5] = [250, 500, 1000, 2000, 5000];
 
 /// Processes that are remembered.
@@ -101,11 +98,11 @@ pub(super) fn seldom_mapped_by(pid: u32) -> Vec<PathBuf> {
     static KNOWN: Mutex<BTreeMap<u32, Without>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(start_ticks) = ProcStat::of(pid).map(|stat| stat.start_ticks) else { return Vec::new() };
-    let before = known.get(&pid).filter(|before| before.start_ticks == start_ticks);
+    let before = known.get(&pid);
     if before.is_some_and(|before| before.is_left_alone(start_ticks, Instant::now())) {
         return Vec::new();
     }
-    let looks = before.map_or(0, |before| before.looks + 1);
+    let looks = before.filter(|before| before.start_ticks == start_ticks).map_or(0, |before| before.looks + 1);
     let found = mapped_by(pid);
     if known.len() >= KNOWN_MAX {
         // Most of them have ended.

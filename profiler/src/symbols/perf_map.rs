@@ -95,7 +95,7 @@ fn open(process: &ProcessInfo) -> Option<File> {
         candidates.push(PathBuf::from(format!("/proc/{pid}/root/tmp/perf-{inner}.map")));
     }
     candidates.push(PathBuf::from(format!("/tmp/perf-{pid}.map")));
-    let owner = process::effective_uid(pid).unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let owner = process::effective_uid(pid).unwrap_or_else(process::own_uid);
     candidates.into_iter().find_map(|path| {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let file = File::options().read(true).custom_flags(flags).open(path).ok()?;

@@ -17,6 +17,7 @@ use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::SegmentReader;
 use poolscope_profiler::model::snapshot::ProcessState;
+use poolscope_profiler::process;
 use poolscope_profiler::process::ending::{Ending, KernelLog};
 use poolscope_profiler::segment::discovery;
 use poolscope_profiler::segment::folders;
@@ -138,7 +139,7 @@ fn judge(path: &Path, older_than: Duration) -> io::Result<Verdict> {
         other => other?,
     };
     let metadata = file.metadata()?;
-    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    let is_ours = metadata.uid() == process::own_uid();
     let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
     if metadata.is_file() && metadata.len() == 0 && is_ours {
         // For this one there was no room, or it was cut off.

@@ -1,5 +1,6 @@
 //! `poolscope list`: what there is to look at.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,7 +25,9 @@ use crate::{sink, target};
 /// List your processes that run on the pool, and say how many dead ones left something behind
 ///
 /// For root it is those of all users. Running processes are found wherever they have their segments, also with another
-/// POOLSCOPE_DIR and in containers; but where POOLSCOPE_DIR is set here, that folder is all that is looked through. The dead are listed with --all, and in JSON. STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1),
+/// POOLSCOPE_DIR and in containers; but where POOLSCOPE_DIR is set here, that folder is all that is looked through.
+///
+/// The dead are listed with --all, and in JSON. STATE of a dead process: exited (by exit, with POOLSCOPE_KEEP=1),
 /// replaced (by exec, while the new program runs), rebooted (the machine was started again since), oom (the kernel
 /// killed it for want of memory), fault (a signal that it did not handle), gone (killed, aborted or left by _exit;
 /// nothing tells which). What the kernel did is read from its log, which users other than root may read where
@@ -48,6 +51,8 @@ pub(crate) struct List {
 
 struct Row {
     entry: SegmentEntry,
+    /// The user that the process is now; of a dead one the user that it began as.
+    uid: u32,
     snapshot: Option<Snapshot>,
     ending: Option<Ending>,
     now: Duration,
@@ -59,18 +64,13 @@ impl Row {
         let snapshot = reader.as_mut().and_then(|reader| reader.snapshot().ok());
         let ending = reader.as_mut().and_then(|reader| reader.ending(log));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Row { entry, snapshot, ending, now }
+        let is_now = Some(entry.pid).filter(|_| entry.state == ProcessState::Running);
+        let uid = is_now.and_then(process::effective_uid).unwrap_or(entry.uid);
+        Row { entry, uid, snapshot, ending, now }
     }
 
     fn since(&self, realtime_ns: u64) -> Duration {
         self.now.saturating_sub(Duration::from_nanos(realtime_ns))
-    }
-
-    /// The user that a process is now; of a dead one the user that it began as.
-    fn uid(&self) -> u32 {
-        let running = self.entry.state == ProcessState::Running;
-        let now = if running { process::effective_uid(self.entry.pid) } else { None };
-        now.unwrap_or(self.entry.uid)
     }
 
     /// `CLOCK_MONOTONIC` of the process as `CLOCK_REALTIME`.
@@ -137,7 +137,7 @@ impl List {
         let (running, dead): (Vec<SegmentEntry>, Vec<SegmentEntry>) =
             listing.entries.into_iter().partition(|entry| entry.state == ProcessState::Running);
         // What others left is theirs to remove.
-        let own = dead.iter().filter(|entry| entry.uid == own_uid());
+        let own = dead.iter().filter(|entry| entry.uid == process::own_uid());
         let left = Left { processes: own.clone().count(), bytes: own.map(|entry| entry.file_bytes).sum() };
         // After a run of tests there may be hundreds.
         let listed = if self.all || self.json { dead } else { Vec::new() };
@@ -195,7 +195,7 @@ impl<'a> From<&'a Row> for ProcessJson<'a> {
     fn from(row: &'a Row) -> Self {
         ProcessJson {
             pid: row.entry.pid,
-            uid: row.uid(),
+            uid: row.uid,
             state: row.state(),
             started_realtime_ns: row.entry.start_realtime_ns,
             age_seconds: row.since(row.entry.start_realtime_ns).as_secs_f64(),
@@ -249,24 +249,22 @@ impl Left {
     }
 }
 
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
-/// The column of users, as wide as their names; none if there is nobody but oneself.
-struct Users {
-    width: usize,
-}
+/// The column of users by their names; none if there is nobody but oneself.
+struct Users(BTreeMap<u32, String>);
 
 impl Users {
     fn of(rows: &[Row]) -> Users {
-        let others = rows.iter().any(|row| row.uid() != own_uid());
-        let longest = rows.iter().map(|row| users::name(row.uid()).len()).max();
-        Users { width: longest.filter(|_| others).map_or(0, |longest| longest.max("USER".len())) }
+        let uids: BTreeSet<u32> = rows.iter().map(|row| row.uid).collect();
+        let others = uids.iter().any(|&uid| uid != process::own_uid());
+        Users(uids.into_iter().filter(|_| others).map(|uid| (uid, users::name(uid))).collect())
     }
 
-    fn column(&self, user: impl FnOnce() -> String) -> String {
-        if self.width == 0 { String::new() } else { format!("  {:<1$}", user(), self.width) }
+    /// The column's head, or what it says of a row.
+    fn column(&self, row: Option<&Row>) -> String {
+        const HEAD: &str = "USER";
+        let Some(longest) = self.0.values().map(|name| name.chars().count()).max() else { return String::new() };
+        let text = row.and_then(|row| self.0.get(&row.uid)).map_or(HEAD, String::as_str);
+        format!("  {text:<0$}", longest.max(HEAD.len()))
     }
 }
 
@@ -279,10 +277,10 @@ fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
         ) + &left.line(all);
     }
     let users = Users::of(rows);
-    let mut out = format!(
-        "{:>8}{}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}\n",
+    let heads = format!(
+        "{:>8}{}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}",
         "PID",
-        users.column(|| "USER".to_owned()),
+        users.column(None),
         "STATE",
         "STARTED",
         "ENDED",
@@ -291,8 +289,9 @@ fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
         "PERIOD",
         "COMMAND"
     );
-    let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), numbers::bytes);
     let width = terminal_width();
+    let mut out = clip(&heads, width) + "\n";
+    let size = |bytes: Option<f64>| bytes.map_or("-".to_owned(), numbers::bytes);
     for row in rows {
         let period = match &row.snapshot {
             Some(snapshot) if snapshot.exact && snapshot.dropped.total() == 0 => "exact".to_owned(),
@@ -304,7 +303,7 @@ fn to_text(rows: &[Row], left: &Left, all: bool) -> String {
         let line = format!(
             "{:>8}{}  {:<9} {:>8} {:>9} {:>10} {:>10} {:>8}  {}{}",
             row.entry.pid,
-            users.column(|| users::name(row.uid())),
+            users.column(Some(row)),
             row.state(),
             figures::duration(row.since(row.entry.start_realtime_ns)),
             row.ended(),

@@ -474,8 +474,8 @@ fn device_rows(
 /// Bytes of the blocks that were allocated between two readings, of which the samples say so many.
 ///
 /// A program that allocates slowly has a sample in many seconds: by samples it allocates nothing, and then half a
-/// megabyte at once. Only of large blocks no counter says how long they were, and of these most are sampled. Where every
-/// block is recorded, the records say what was asked for.
+/// megabyte at once. Only of large blocks no counter says how long they were, and of these most are sampled. Where
+/// every block is recorded, the records say what was asked for.
 fn allocated_since(now: &Snapshot, before: &Snapshot, sampled: f64) -> f64 {
     if now.exact {
         return sampled.max(0.0);

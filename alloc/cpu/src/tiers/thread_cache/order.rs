@@ -31,8 +31,8 @@ pub enum Came {
 }
 
 impl Came {
-    /// Links that are looked at, at the list's start: blocks that are about to be used anyway. One jump in 33 blocks, which
-    /// eight links seldom show, made what threads pass on to each other take half as long again.
+    /// Links that are looked at, at the list's start: blocks that are about to be used anyway. One jump in 33 blocks,
+    /// which eight links seldom show, made what threads pass on to each other take half as long again.
     fn looked_at(self) -> u32 {
         match self {
             Came::FromItsThread => 8,
