@@ -3,9 +3,9 @@
 //! A buffer that grows by small steps would take the sampler's lock with each of them, and publish its record. Instead
 //! its thread notes the size in the block's descriptor alone, where it stands anyway, and who has the lock reads it
 //! there ([`Sampler::catch_up`]): before memory falls, for the sake of the peak, with each census, and at the end. Steps
-//! over a 128th to a 64th of the size are recorded as they come, so that a process that is killed has left its heap as it
-//! was but for that. So is each step where nobody takes a census, where everything is recorded, and where a label or a
-//! scope counts what it has.
+//! over a 128th to a 64th of the size, and 64 KiB at least, are recorded as they come, so that a process that is killed
+//! has left its heap as it was but for that. So is each step where nobody takes a census, where everything is recorded,
+//! and where a label or a scope counts what it has.
 
 use poolscope_wire::OBJECT_ONE;
 
@@ -20,6 +20,8 @@ use crate::tiers::thread_cache::Heap;
 
 /// Blocks at most whose records follow: each sample that is freed looks at them.
 const MOST: usize = 8;
+/// A smaller step is not recorded as it comes: an eighth of the usual period, by which samples are off anyway.
+const STEP_MIN: usize = 64 << 10;
 
 /// The large blocks whose records follow, with their slots in the live table.
 pub struct Growing {
@@ -75,7 +77,7 @@ pub fn resize_large(slow: SlowPath, heap: &'static Heap, span: &'static Slab, be
 /// Whether a step leads over a multiple of the power of two that is a 64th of the size, or less.
 #[inline]
 fn is_far(before: usize, size: usize) -> bool {
-    let grain = (size / 64).max(1).ilog2();
+    let grain = (size / 64).max(STEP_MIN).ilog2();
     before >> grain != size >> grain
 }
 
@@ -84,7 +86,7 @@ fn is_far(before: usize, size: usize) -> bool {
 fn resize_now(slow: SlowPath, heap: &'static Heap, span: &'static Slab, before: usize) {
     let (slot, size) = (span.live_slot(), span.aux.get());
     let mut sampler = SAMPLER.lock(slow);
-    if span.is_followed() {
+    if span.is_followed() && size < before {
         // What it was at its largest.
         sampler.resize(slot, before, Some(span));
     }
