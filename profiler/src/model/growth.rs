@@ -173,12 +173,6 @@ impl Tracker {
         }
     }
 
-    /// Chooses another window. What was read stays, as far as it is in it.
-    pub fn set_window(&mut self, window_ns: u64) {
-        self.window_ns = window_ns.max(1);
-        self.spacing_ns = self.spacing_ns.min((self.window_ns / READINGS as u64).max(NEXT_NS));
-    }
-
     /// The window.
     pub fn window_ns(&self) -> u64 {
         self.window_ns
