@@ -33,7 +33,7 @@ impl Family {
             "batch" => Family::Batch,
             "random" => Family::Random,
             "threads" => Family::Scaling,
-            "pairs" | "exchange" | "handover" => Family::CrossThread,
+            "pairs" | "exchange" | "handover" | "inherited" => Family::CrossThread,
             "thread-churn" => Family::ThreadChurn,
             "large" => Family::Large,
             "realloc" => Family::Realloc,
@@ -66,7 +66,7 @@ impl Family {
             Family::Random => "Random replacement, by live blocks and their sizes",
             Family::Scaling => "Random replacement in several threads, 4096 live in each",
             Family::CrossThread => {
-                "Blocks freed by another thread: producers with a consumer each, a table of all, and blocks handed over"
+                "Blocks freed by another thread: producers with a consumer each, a table of all, and tables handed over"
             }
             Family::ThreadChurn => "Short-lived threads, by how many there are at a time",
             Family::Large => "256 KiB to 32 MiB, 16 live, by the pages touched",
@@ -193,6 +193,9 @@ pub fn rows(extent: &Extent) -> Vec<Row> {
     let threads = extent.processors.max(2);
     rows.push(workload(format!("exchange/{threads}"), &format!("exchange {threads}"), 200));
     rows.push(workload(format!("handover/{threads}"), &format!("handover {threads}"), 200));
+    for heirs in [1, threads] {
+        rows.push(workload(format!("inherited/{heirs}"), &format!("inherited {heirs}"), 200));
+    }
     rows.push(workload(format!("thread-churn/{threads}"), &format!("thread-churn {threads}"), 200));
     // Where every page is touched, an operation is a thousand page faults.
     for (touch, milliseconds) in [("first", 80), ("every", 300)] {

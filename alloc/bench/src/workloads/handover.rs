@@ -16,13 +16,24 @@ const CHUNK: u64 = 64;
 
 /// Wall time in nanoseconds per replacement, with so many threads at any time. Sizes are 8 to 1000 bytes.
 pub fn time(threads: usize, stretch: Stretch) -> f64 {
+    time_of_lives(threads, LIFE, stretch)
+}
+
+/// The same where each table is handed over once, and its thread stays.
+pub fn time_of_heirs(threads: usize, stretch: Stretch) -> f64 {
+    time_of_lives(threads, u64::MAX, stretch)
+}
+
+fn time_of_lives(threads: usize, life: u64, stretch: Stretch) -> f64 {
     concurrent::time(threads, stretch, |seat, run| {
         let mut blocks = Replacement::<Linked>::new(LIVE, 8, 1000, seat as u64);
         while !run.over() {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    for _ in 0..LIFE / CHUNK {
+                    let mut done = 0;
+                    while done < life && !run.over() {
                         run.count.add(blocks.run(CHUNK));
+                        done += CHUNK;
                     }
                 });
             });

@@ -89,6 +89,7 @@ fn time(stretch: Stretch, workload: &[&str]) -> Option<f64> {
         ["threads", threads] => random::time(threads.parse().ok()?, stretch),
         ["exchange", threads] => exchange::time(threads.parse().ok()?, stretch),
         ["handover", threads] => handover::time(threads.parse().ok()?, stretch),
+        ["inherited", threads] => handover::time_of_heirs(threads.parse().ok()?, stretch),
         ["suite", name, threads] => suite::time(name, threads.parse().ok()?, stretch)?,
         ["thread-churn", threads] => thread_churn::time(threads.parse().ok()?, stretch),
         ["large", "first"] => single::time(&mut Large::new(Touch::First), stretch),

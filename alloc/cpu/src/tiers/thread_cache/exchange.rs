@@ -7,6 +7,11 @@
 //! and lacked own ones, and few then. A thread that only frees sends everything home, and so does one that was given
 //! a single block: its neighbours in the line of the processor's caches are another thread's.
 //!
+//! A kept block that its thread frees again is another's still, and takes the slow way each time. A thread that was
+//! handed a table would go on with its blocks for all of its life, though nobody frees any of its own. So a class keeps
+//! none for a round now and then. If fewer and fewer blocks come that are others', that goes on until hardly any do.
+//! Otherwise it begins again, and goes on for twice as many rounds.
+//!
 //! What is kept becomes the list that `malloc` pops, as a whole, when that has run out. Its blocks are of many slabs,
 //! then, and go back one by one. What no list was made of since the outbox was sent last goes home with that: each
 //! block may be all that is in use of its slab. Their owners count them as in use all the while, as they do those in
@@ -31,6 +36,16 @@ const FIRST: u16 = 8;
 pub(super) const BLOCKS_MAX: usize = 256;
 /// ... and bytes.
 const BYTES_MAX: usize = 16 * 1024;
+/// A class keeps others' blocks where the thread frees at least one of them for so many that it allocates.
+const RARE: u32 = 16;
+/// A share of all.
+const WHOLE: u32 = 1024;
+/// Blocks of the class that are allocated in a round, at least. The first one ends with the first refill, since the thread
+/// may not live for long.
+const ROUND: u32 = 128;
+/// Rounds in which a class keeps blocks before it tries one without: at first and at most.
+const STAY_MIN: u16 = 3;
+const STAY_MAX: u16 = 63;
 /// The part of what a thread's cache may hold that all classes may keep together.
 const SHARE: usize = 8;
 
@@ -38,9 +53,19 @@ const SHARE: usize = 8;
 struct Kept {
     /// The block that was freed last.
     first: Cell<BlockPtr>,
-    /// Blocks that are kept, and that may be.
+    /// Blocks that are kept, and that may be; 0 while the class keeps none.
     blocks: Cell<u16>,
     limit: Cell<u16>,
+    /// Blocks that may be kept while it does.
+    room: Cell<u16>,
+    /// Rounds until it tries one without, and how many there are when it begins again.
+    left: Cell<u16>,
+    stay: Cell<u16>,
+    /// Blocks allocated until the round began, without the high bits of their number.
+    allocs: Cell<u32>,
+    /// In a round in which none are kept: others' blocks that were freed in the one before, to those allocated, by
+    /// [`WHOLE`]; the largest number where that kept some.
+    share: Cell<u16>,
     /// Blocks that went home for lack of room since the limit was last looked at.
     refused: Cell<u16>,
     /// The list that `malloc` pops was kept: its blocks are of many slabs.
@@ -56,6 +81,32 @@ pub struct Exchange {
     reserved: Cell<usize>,
     /// What is kept is on its way into the outbox, which may become full by it.
     sending: Cell<bool>,
+}
+
+impl Kept {
+    /// At the end of a round in which blocks were kept: none are in the next one, if it is time.
+    fn end_round(&self) {
+        match self.left.get() {
+            0 => {
+                self.share.set(u16::MAX);
+                self.limit.set(0);
+            }
+            left => self.left.set(left - 1),
+        }
+    }
+
+    /// At the end of a round in which none were kept: whether some are from now on.
+    fn is_to_begin(&self, allocated: u32) -> bool {
+        let share = (u32::from(self.refused.get()) * WHOLE / allocated.max(1)).min(WHOLE) as u16;
+        let before = self.share.replace(share);
+        if u32::from(share) < WHOLE / RARE || before == u16::MAX || share < before - before / 4 {
+            return false;
+        }
+        let stay = self.stay.get().max(STAY_MIN);
+        self.left.set(stay);
+        self.stay.set((2 * stay + 1).min(STAY_MAX));
+        true
+    }
 }
 
 impl Exchange {
@@ -154,28 +205,53 @@ impl Heap {
         in_use.into_iter().chain([self.exchange.of(class).first.get()])
     }
 
-    /// At a refill of a small class: may it keep more?
+    /// At a general refill of a small class: may it keep blocks, and more of them?
     #[inline]
     pub(super) fn look_at_kept(&self, class: SizeClass) {
         let kept = self.exchange.of(class);
-        if kept.refused.replace(0) > 0 {
-            self.keep_more(class, kept);
+        if kept.refused.get() > 0 || kept.limit.get() > 0 {
+            self.decide(class, kept);
         }
     }
 
     #[cold]
+    #[inline(never)]
+    fn decide(&self, class: SizeClass, kept: &Kept) {
+        let is_open = kept.limit.get() > 0;
+        let allocs = self.counts[class.index()].allocs.get() as u32;
+        let allocated = allocs.wrapping_sub(kept.allocs.get());
+        if allocated >= ROUND || kept.stay.get() == 0 {
+            kept.allocs.set(allocs);
+            if is_open {
+                kept.end_round();
+            } else if !kept.is_to_begin(allocated) {
+                return kept.refused.set(0);
+            }
+        } else if !is_open {
+            return;
+        }
+        if kept.refused.replace(0) > 0 && (is_open || kept.room.get() == 0) {
+            self.keep_more(class, kept);
+        }
+        if !is_open {
+            kept.limit.set(kept.room.get());
+        }
+    }
+
+    /// Makes room for more, if there is any.
     fn keep_more(&self, class: SizeClass, kept: &Kept) {
         // The memory of one node is to stay with its threads.
         if settings::current().numa() == Numa::Local {
             return;
         }
-        let before = kept.limit.get();
+        let before = kept.room.get();
         let most = (BYTES_MAX / class.block()).min(BLOCKS_MAX) as u16;
         let limit = (before * 2).clamp(FIRST, most.max(FIRST));
         let reserved = self.exchange.reserved.get() + usize::from(limit - before) * class.block();
         if reserved <= cache_limit() / SHARE {
             self.exchange.reserved.set(reserved);
-            kept.limit.set(limit);
+            kept.room.set(limit);
+            kept.limit.set(if kept.limit.get() > 0 { limit } else { 0 });
         }
     }
 
@@ -201,11 +277,13 @@ impl Heap {
     #[inline(never)]
     fn send_kept(&'static self, slow: SlowPath, all: bool) {
         self.exchange.sending.set(true);
-        for kept in &self.exchange.kept {
+        for (kept, count) in self.exchange.kept.iter().zip(&self.counts) {
             let stays = kept.needed.replace(false) && !all;
             if all {
-                kept.limit.set(0);
-                kept.refused.set(0);
+                kept.allocs.set(count.allocs.get() as u32);
+                for count in [&kept.limit, &kept.room, &kept.left, &kept.stay, &kept.share, &kept.refused] {
+                    count.set(0);
+                }
             }
             if !stays && kept.blocks.replace(0) > 0 {
                 self.send_blocks(slow, kept.first.replace(BlockPtr::NULL), false);
