@@ -40,8 +40,8 @@ const BYTES_MAX: usize = 16 * 1024;
 const RARE: u32 = 16;
 /// A share of all.
 const WHOLE: u32 = 1024;
-/// Blocks of the class that are allocated in a round, at least. The first one ends with the first refill, since the thread
-/// may not live for long.
+/// Blocks of the class that are allocated in a round, at least. The first one ends with the first general refill: the
+/// thread may not live for long.
 const ROUND: u32 = 128;
 /// Rounds in which a class keeps blocks before it tries one without: at first and at most.
 const STAY_MIN: u16 = 3;
@@ -214,26 +214,27 @@ impl Heap {
         }
     }
 
+    /// Ends the round, if that is over. Where blocks are kept, and some were refused, there is room for more from now on.
     #[cold]
     #[inline(never)]
     fn decide(&self, class: SizeClass, kept: &Kept) {
-        let is_open = kept.limit.get() > 0;
+        let keeps = kept.limit.get() > 0;
         let allocs = self.counts[class.index()].allocs.get() as u32;
         let allocated = allocs.wrapping_sub(kept.allocs.get());
         if allocated >= ROUND || kept.stay.get() == 0 {
             kept.allocs.set(allocs);
-            if is_open {
+            if keeps {
                 kept.end_round();
             } else if !kept.is_to_begin(allocated) {
                 return kept.refused.set(0);
             }
-        } else if !is_open {
+        } else if !keeps {
             return;
         }
-        if kept.refused.replace(0) > 0 && (is_open || kept.room.get() == 0) {
+        if kept.refused.replace(0) > 0 && (keeps || kept.room.get() == 0) {
             self.keep_more(class, kept);
         }
-        if !is_open {
+        if !keeps {
             kept.limit.set(kept.room.get());
         }
     }
