@@ -71,8 +71,10 @@ END
 # Has Cargo build for AArch64 and run in the emulator, with warnings denied; leaves in `to` where it builds.
 to_aarch64() {
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    # Tests that compile C do so for the emulated machine.
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="env CC=aarch64-linux-gnu-gcc qemu-aarch64 -L /usr/aarch64-linux-gnu"
+    # Tests that compile C do so for the emulated machine. One at a time: a program that is forked while another emulated
+    # thread has one of the emulator's locks waits for it for ever.
+    local settings="CC=aarch64-linux-gnu-gcc RUST_TEST_THREADS=1"
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="env $settings qemu-aarch64 -L /usr/aarch64-linux-gnu"
     export RUSTFLAGS="$flags -D warnings"
     to=(--target $for_aarch64 --target-dir "$folder/target")
 }
