@@ -9,7 +9,8 @@
 //!
 //! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
 //! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the
-//! last time make room. A stack that outgrows its bound gives half back to the slabs, or an eighth of long blocks.
+//! last time make room. A stack that outgrows its bound gives what was freed last back to the
+//! slabs: half, or an eighth of long blocks.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -90,6 +91,16 @@ impl Stack {
 
     fn cached(&self) -> u32 {
         self.armed.get().wrapping_sub(self.freed.countdown.get())
+    }
+
+    /// Takes out the block that was freed last. Until it is counted somewhere else, it counts as in use.
+    #[inline(always)]
+    fn take(&self) -> Option<BlockPtr> {
+        let block = Some(self.first()).filter(|block| !block.is_null())?;
+        // SAFETY: blocks in the stack are free and its thread's.
+        self.freed.head.set(unsafe { block.next() });
+        self.freed.countdown.set(self.freed.countdown.get().wrapping_add(1));
+        Some(block)
     }
 
     /// Has its thread look when it holds one block more than it may, or than now.
@@ -313,7 +324,7 @@ impl Heap {
         }
     }
 
-    /// Gives the older half of a stack back to its slabs; of long blocks, each of which costs a slow call to get again
+    /// Gives the newer half of a stack back to its slabs; of long blocks, each of which costs a slow call to get again
     /// however many there are, an eighth.
     pub fn flush_medium(&'static self, slow: SlowPath, class: SizeClass) {
         self.visit();
@@ -330,11 +341,22 @@ impl Heap {
         if self.medium.raise_limit(class, cache_limit()) != Some(0) {
             return;
         }
-        self.trim_medium(slow, class, 1);
+        self.keep_newest(slow, class);
         let before = self.medium.alone.replace(class);
         if before != class && before.is_medium() && self.medium.stack(before).limit.get() == 0 {
             self.trim_medium(slow, before, 0);
             self.leave_empty(slow, before);
+        }
+    }
+
+    /// Gives all but the block that was freed last back to their slabs.
+    fn keep_newest(&'static self, slow: SlowPath, class: SizeClass) {
+        let stack = self.medium.stack(class);
+        let Some(newest) = stack.take() else { return };
+        self.trim_medium(slow, class, 0);
+        // SAFETY: the block came from the stack, and is this thread's.
+        if unsafe { stack.freed.push(newest) } {
+            stack.arm();
         }
     }
 
@@ -348,51 +370,34 @@ impl Heap {
         }
     }
 
-    /// Gives all but the last `keep` freed blocks of a class back to their slabs.
+    /// Gives the blocks of a class that were freed last back to their slabs, until `keep` are left: to give the others
+    /// back, the list would be walked past these first, and each block lies in a line of its own.
     pub fn trim_medium(&'static self, slow: SlowPath, class: SizeClass, keep: u32) {
         let stack = self.medium.stack(class);
-        let cached = stack.cached();
-        if cached <= keep {
-            return stack.arm();
+        for _ in keep..stack.cached() {
+            let Some(block) = stack.take() else { break };
+            compiler_fence(Ordering::Release);
+            self.medium.count_moved(class, 1);
+            // Pushed twice, one after the other.
+            if block == stack.first() {
+                misuse::freed_before(block.address(), class.block());
+            }
+            self.give_medium(slow, block);
         }
-        let head = &stack.freed.head;
-        // SAFETY: the stack's blocks are this thread's.
-        let mut block = unsafe {
-            if keep == 0 {
-                head.replace(BlockPtr::NULL)
-            } else {
-                let last = head.get().nth(keep as usize - 1);
-                let rest = last.next();
-                if rest == last {
-                    misuse::freed_before(last.address(), class.block());
-                }
-                last.set_next(BlockPtr::NULL);
-                rest
-            }
-        };
-        stack.set_cached(keep);
-        compiler_fence(Ordering::Release);
-        self.medium.count_moved(class, i64::from(cached - keep));
-        while !block.is_null() {
-            // SAFETY: as above.
-            let next = unsafe { block.next() };
-            if let Some(slab) = arena::page_of(block.address()).map(Slab::head) {
-                misuse::check_start(slab, block);
-                // Pushed twice, one after the other.
-                if next == block {
-                    misuse::freed_before(block.address(), class.block());
-                }
-                if slab.owner.load(Ordering::Acquire) == self.tag() {
-                    // SAFETY: the slab is this heap's, and the block was in its stack.
-                    let due = unsafe { slab.push(block) };
-                    if due {
-                        self.on_countdown(slow, slab);
-                    }
-                } else {
-                    self.outbox.push(slow, self, slab, block, true);
-                }
-            }
-            block = next;
+        stack.arm();
+    }
+
+    /// Gives a block that came from a stack back to its slab.
+    #[inline(always)]
+    fn give_medium(&'static self, slow: SlowPath, block: BlockPtr) {
+        let Some(slab) = arena::page_of(block.address()).map(Slab::head) else { return };
+        misuse::check_start(slab, block);
+        if slab.owner.load(Ordering::Acquire) != self.tag() {
+            return self.outbox.push(slow, self, slab, block, true);
+        }
+        // SAFETY: the slab is this heap's, and the block was in its stack.
+        if unsafe { slab.push(block) } {
+            self.on_countdown(slow, slab);
         }
     }
 }
