@@ -24,6 +24,7 @@ pub fn time_of_heirs(threads: usize, stretch: Stretch) -> f64 {
     time_of_lives(threads, u64::MAX, stretch)
 }
 
+/// The same where a thread makes so many replacements.
 fn time_of_lives(threads: usize, life: u64, stretch: Stretch) -> f64 {
     concurrent::time(threads, stretch, |seat, run| {
         let mut blocks = Replacement::<Linked>::new(LIVE, 8, 1000, seat as u64);

@@ -9,8 +9,8 @@
 //!
 //! A stack is bounded. The bound begins small and doubles with each miss, as long as the bounds of all classes
 //! together stay below the thread's share of `POOLSCOPE_THREAD_CACHE`; then the classes that have not missed since the
-//! last time make room. A stack that outgrows its bound gives what was freed last back to the
-//! slabs: half, or an eighth of long blocks.
+//! last time make room. A stack that outgrows its bound gives what was freed last back to the slabs: half, or an eighth
+//! of long blocks.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -218,15 +218,12 @@ impl Heap {
     #[inline(always)]
     pub fn pop_medium(&self, class: SizeClass) -> Option<*mut u8> {
         let stack = self.medium.stack(class);
-        let block = stack.freed.head.get();
         let left = stack.budget.left.get() - class.block() as i64;
-        if block.is_null() || left <= 0 {
+        if stack.first().is_null() || left <= 0 {
             return None;
         }
         stack.budget.left.set(left);
-        // SAFETY: blocks in the stack are free and this thread's.
-        stack.freed.head.set(unsafe { block.next() });
-        stack.freed.countdown.set(stack.freed.countdown.get().wrapping_add(1));
+        let block = stack.take()?;
         stack.allocs.set(stack.allocs.get() + 1);
         Some(block.address())
     }

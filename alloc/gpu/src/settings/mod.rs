@@ -107,15 +107,15 @@ settings! {
     /// takes what that stream is known to be done with, and no stream waits for another one.
     wait_for_streams: bool = 1, "POOLSCOPE_GPU_WAIT_FOR_STREAMS", Switch, Anytime;
 
-    /// The part of its time for which a stream at work may be held up by what others have freed, before memory is created
-    /// instead. With 0 it takes only what is over before its own work is; with 1 it waits as long as it takes, and a pool
-    /// whose streams are far behind holds up to a fifth less.
+    /// The part of its time for which a stream at work may be held up by what others have freed, before memory is
+    /// created instead. With 0 it takes only what is over before its own work is; with 1 it waits as long as it takes,
+    /// and a pool whose streams are far behind holds up to a fifth less.
     wait_share: f64 = 0.01_f64.to_bits(), "POOLSCOPE_GPU_WAIT_SHARE", Fraction, Anytime;
 
     /// The length of the pieces in which memory is created: half of what is new, where several streams use the pool an
     /// eighth; at most what is held divided by this, or 48 MiB (8 MiB) where that is more; at least the lesser of these
-    /// two. 0: 2 MiB. With a small divisor cold starts are quick, since the driver charges for pieces; but a piece is put
-    /// together with others as a whole, so that more memory is held.
+    /// two. 0: 2 MiB. With a small divisor cold starts are quick, since the driver charges for pieces; but a piece is
+    /// put together with others as a whole, so that more memory is held.
     piece_divisor: u64 = 96, "POOLSCOPE_GPU_PIECE_DIVISOR", Of(Number { min: 0, max: 1 << 40 }), Anytime;
 
     /// Bytes that the pool holds up to which blocks of 64 KiB to 1 MiB take what was asked for and no power of two, as

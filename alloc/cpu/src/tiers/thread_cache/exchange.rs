@@ -84,19 +84,19 @@ pub struct Exchange {
 }
 
 impl Kept {
-    /// At the end of a round in which blocks were kept: none are in the next one, if it is time.
-    fn end_round(&self) {
-        match self.left.get() {
-            0 => {
-                self.share.set(u16::MAX);
-                self.limit.set(0);
-            }
-            left => self.left.set(left - 1),
+    /// At the end of a round in which blocks were kept: whether some are in the next one.
+    fn goes_on(&self) -> bool {
+        let left = self.left.get();
+        if left == 0 {
+            self.share.set(u16::MAX);
+            return false;
         }
+        self.left.set(left - 1);
+        true
     }
 
     /// At the end of a round in which none were kept: whether some are from now on.
-    fn is_to_begin(&self, allocated: u32) -> bool {
+    fn begins(&self, allocated: u32) -> bool {
         let share = (u32::from(self.refused.get()) * WHOLE / allocated.max(1)).min(WHOLE) as u16;
         let before = self.share.replace(share);
         if u32::from(share) < WHOLE / RARE || before == u16::MAX || share < before - before / 4 {
@@ -214,33 +214,32 @@ impl Heap {
         }
     }
 
-    /// Ends the round, if that is over. Where blocks are kept, and some were refused, there is room for more from now on.
+    /// Ends the round, if it is over, and begins the next one. Where blocks were kept, and some were refused, there is
+    /// room for more from now on.
     #[cold]
     #[inline(never)]
     fn decide(&self, class: SizeClass, kept: &Kept) {
-        let keeps = kept.limit.get() > 0;
         let allocs = self.counts[class.index()].allocs.get() as u32;
         let allocated = allocs.wrapping_sub(kept.allocs.get());
-        if allocated >= ROUND || kept.stay.get() == 0 {
+        let (kept_some, is_over) = (kept.limit.get() > 0, allocated >= ROUND || kept.stay.get() == 0);
+        let keeps = match (kept_some, is_over) {
+            (true, true) => kept.goes_on(),
+            (false, true) => kept.begins(allocated),
+            (true, false) => true,
+            (false, false) => return,
+        };
+        if is_over {
             kept.allocs.set(allocs);
-            if keeps {
-                kept.end_round();
-            } else if !kept.is_to_begin(allocated) {
-                return kept.refused.set(0);
-            }
-        } else if !keeps {
-            return;
         }
-        if kept.refused.replace(0) > 0 && (keeps || kept.room.get() == 0) {
-            self.keep_more(class, kept);
+        let refused = kept.refused.replace(0) > 0;
+        if keeps && refused && (kept_some || kept.room.get() == 0) {
+            self.make_room(class, kept);
         }
-        if !keeps {
-            kept.limit.set(kept.room.get());
-        }
+        kept.limit.set(if keeps { kept.room.get() } else { 0 });
     }
 
     /// Makes room for more, if there is any.
-    fn keep_more(&self, class: SizeClass, kept: &Kept) {
+    fn make_room(&self, class: SizeClass, kept: &Kept) {
         // The memory of one node is to stay with its threads.
         if settings::current().numa() == Numa::Local {
             return;
@@ -252,7 +251,6 @@ impl Heap {
         if reserved <= cache_limit() / SHARE {
             self.exchange.reserved.set(reserved);
             kept.room.set(limit);
-            kept.limit.set(if kept.limit.get() > 0 { limit } else { 0 });
         }
     }
 

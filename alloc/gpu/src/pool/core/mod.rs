@@ -168,7 +168,8 @@ impl<D: Device> Core<D> {
         self.slabs.count(class) >= MEDIUM_SLABS
     }
 
-    /// Bytes of fitted blocks that a thread keeps at most. All are free memory to it, and to others before the pool grows.
+    /// Bytes of fitted blocks that a thread keeps at most. All are free memory to it, and to others before the pool
+    /// grows.
     pub fn most_kept(&self) -> u64 {
         let all = (self.large.held() / KEPT_PART).max(KEPT_IN_SMALL_POOLS);
         let part = all / self.in_use.threads().len().max(1) as u64;
@@ -239,8 +240,8 @@ impl<D: Device> Core<D> {
         });
     }
 
-    /// A medium block in exchange for the fitted ones that a thread keeps, of which none has its length: these are freed,
-    /// and it is taken from free memory. `None` where it is not as simple as that.
+    /// A medium block in exchange for the fitted ones that a thread keeps, of which none has its length: these are
+    /// freed, and it is taken from free memory. `None` where it is not as simple as that.
     pub fn exchange_fitted(
         &mut self,
         size: u64,
@@ -303,8 +304,8 @@ impl<D: Device> Core<D> {
         self.fits_medium && !self.crowd.is_there() && self.large.is_virtual()
     }
 
-    /// How many chunks are made ahead where threads wait for each other: a driver charges for a piece of memory, whatever
-    /// its length. The more there are already, the more are still to come.
+    /// How many chunks are made ahead where threads wait for each other: a driver charges for a piece of memory,
+    /// whatever its length. The more there are already, the more are still to come.
     fn chunks_ahead(&self) -> usize {
         if !self.crowd.is_there() {
             return 0;
