@@ -128,14 +128,14 @@ fn a_thread_that_replaces_others_blocks_uses_those_again_that_it_freed() {
     let (to_owner, from_taker) = mpsc::channel::<()>();
     let (to_taker, from_owner) = mpsc::channel();
     let owner = thread::spawn(move || {
-        to_taker.send((0..20_000).map(|_| malloc(64) as usize).collect::<Vec<_>>()).unwrap();
+        to_taker.send((0..40_000).map(|_| malloc(64) as usize).collect::<Vec<_>>()).unwrap();
         // Until then the blocks are another thread's.
         from_taker.recv().unwrap();
     });
     let again = replace(&from_owner.recv().unwrap());
     to_owner.send(()).unwrap();
     owner.join().unwrap();
-    assert!(again > 15_000, "{again} of 20,000");
+    assert!(again > 30_000, "{again} of 40,000");
 }
 
 /// Blocks of 16 bytes share a line of the processor's caches with three others, which are another thread's.

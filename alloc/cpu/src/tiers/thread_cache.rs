@@ -39,7 +39,7 @@ use crate::tiers::medium_cache::MediumCache;
 use crate::tiers::notes::{Calls, Path, Registration, Sampling, Watch};
 use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
-use exchange::Exchange;
+use exchange::{Exchange, KEPT_MIN};
 use order::Order;
 use thinning::Regret;
 
@@ -213,6 +213,9 @@ impl Heap {
             self.begin_refill(slow, class);
         } else {
             self.look_at_kept(class);
+            if self.install_kept(class, KEPT_MIN) {
+                return true;
+            }
         }
         // A slab that has been in use is left when it has little; a new one is used to its end.
         let mut least = self.worth_it(class);

@@ -30,6 +30,8 @@ use crate::layout::slab::{Kind, Slab, owner};
 use crate::settings::{self, Numa};
 use crate::sync::spin_lock::SlowPath;
 
+/// So many kept blocks come before the thread's own.
+pub(super) const KEPT_MIN: u16 = 8;
 /// Blocks that a class keeps at first; it doubles where that was too few.
 const FIRST: u16 = 8;
 /// Blocks that a class keeps at most ...
@@ -165,26 +167,35 @@ impl Heap {
 
     #[inline(never)]
     fn take_up_kept(&self, class: SizeClass) -> Option<*mut u8> {
+        if !self.install_kept(class, 1) {
+            return None;
+        }
+        let count = &self.counts[class.index()];
+        count.refills.set(count.refills.get() + 1);
+        self.pop(class)
+    }
+
+    /// Makes what is kept of a small class, if that is at least so many blocks, the list that `malloc` pops, which is
+    /// empty. False if it is less, or a sample is due before the end of the list.
+    #[inline]
+    pub(super) fn install_kept(&self, class: SizeClass, least: u16) -> bool {
         let kept = self.exchange.of(class);
         let blocks = kept.blocks.get();
         let budget = &self.budget(class).left;
         let left = budget.get() - (class.block() * usize::from(blocks)) as i64;
-        if left <= 0 {
-            return None;
+        if blocks < least || left <= 0 {
+            return false;
         }
         budget.set(left);
         kept.in_list.set(true);
         kept.needed.set(true);
         kept.blocks.set(0);
-        let first = kept.first.replace(BlockPtr::NULL);
-        // SAFETY: there is at least one block, and all are free and this thread's.
-        self.head[class.index()].set(unsafe { first.next() });
+        self.head[class.index()].set(kept.first.replace(BlockPtr::NULL));
         let count = &self.counts[class.index()];
-        count.refills.set(count.refills.get() + 1);
         count.frees.set(count.frees.get() + u64::from(blocks));
         count.allocs.set(count.allocs.get() + u64::from(blocks));
         count.cached.set(blocks.into());
-        Some(first.address())
+        true
     }
 
     /// Notes that the list that `malloc` pops is of the active slab.

@@ -7,6 +7,7 @@ use crate::segment::request::is_asked;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
+use crate::tiers::thread_cache::exchange::KEPT_MIN;
 use crate::tiers::thread_cache::order::{Came, NEXT_ORDERED_MIN, ORDERED_MIN};
 
 /// Bytes of new blocks that a refill cuts at first; it doubles with each, up to a slab.
@@ -19,8 +20,6 @@ const LIST_BYTES: usize = 16 * 1024;
 /// processor's caches is used again.
 const MIXED_MIN: u32 = 8;
 const MIXED_BYTES: usize = 8 * 1024;
-/// So many kept blocks come before the thread's own.
-const KEPT_MIN: u16 = 8;
 /// Of this many refills in a row at least one is a general one.
 const GENERAL_EVERY: u64 = 16;
 /// Where the sampled byte cuts a list, it is walked this far at a time: blocks that are about to be used anyway.
