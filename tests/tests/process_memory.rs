@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use poolscope_e2e::{Pool, Running, compiler, library, sample};
+use poolscope_e2e::{Pool, Running, compiler, library, sample, skip};
 use serde_json::Value;
 
 fn number(value: &Value) -> u64 {
@@ -230,9 +230,42 @@ fn what_every_program_runs_lies_together() {
     for name in ["malloc_slow_at", "free_slow", "start_thread", "after_in_child", "registers_at_call"] {
         assert!(common.contains(&address(name)), "{name}");
     }
+    // What a sample runs is in the window behind it, and in the one behind that what ends threads, grows blocks and
+    // gives memory back.
+    let behind = |windows: u64| common.start - common.start % WINDOW + windows * WINDOW;
+    for name in ["sampler12sample_block", "Sampler6record", "walk4Walk4step", "table_pages9give_back", "fork_child"] {
+        assert!((range(".plt").end..behind(3)).contains(&address(name)), "{name}");
+    }
+    for name in ["scavenger3run", "collector4exit10end_thread", "realloc13realloc_large", "10make_holes"] {
+        assert!((behind(2)..behind(4)).contains(&address(name)), "{name}");
+    }
     for name in
         ["malloc_stats", "poolscope_stats_json", "print_stack", "framehop", "poolscope_capture_0_1_on_stack", "NodeSet"]
     {
         assert!(rare.contains(&address(name)), "{name}");
     }
+}
+
+/// By what the kernel has mapped of the library: two windows of 64 KiB in a program that takes no sample, and four in
+/// one that takes samples, starts and ends threads, grows blocks and gives memory back.
+#[test]
+fn a_program_has_as_much_of_the_librarys_code_as_it_runs() {
+    let pool = Pool::new();
+    let code = |running: &Running| {
+        sleep(Duration::from_secs(1));
+        let found = mappings(running.pid()).into_iter().filter(|(_, path, _)| path.ends_with("libpoolscope.so"));
+        let resident = found.map(|(_, _, resident)| resident).max().expect("the library");
+        running.signal(libc::SIGKILL);
+        resident
+    };
+    let idle = pool.program("sleep").args(["60"]).start();
+    let resident = code(&idle);
+    idle.finish();
+    if resident > 128 << 10 {
+        return skip("the library's code in memory: this kernel maps more of a file at once than 64 KiB");
+    }
+    let server = pool.program(sample("kv-server")).args(["--seconds", "60", "--clients", "4"]).start();
+    let resident = code(&server);
+    server.finish();
+    assert!(resident <= 256 << 10, "{} KiB", resident >> 10);
 }

@@ -103,7 +103,7 @@ impl Unwinder {
         };
         let mut inner = machine::registers(pc, registers.sp as u64, registers.fp as u64);
         let mut read = |address: u64| stack.word(address as usize).map(|word| word as u64).ok_or(());
-        match self.inner.unwind_frame(address, &mut inner, cache, &mut read) {
+        match self.unwind_frame(address, &mut inner, cache, &mut read) {
             Ok(Some(caller)) => {
                 let caller = Caller { pc: caller as usize, sp: inner.sp() as usize, fp: machine::fp(&inner) as usize };
                 // Stacks grow down: a caller's frame lies above.
@@ -114,6 +114,18 @@ impl Unwinder {
         }
     }
 
+    /// Framehop's step. A reader of words of one type for all: framehop's code is there once, then, and not for each
+    /// reader.
+    fn unwind_frame(
+        &self,
+        address: FrameAddress,
+        registers: &mut machine::Registers,
+        cache: &mut Cache,
+        mut read: &mut dyn FnMut(u64) -> Result<u64, ()>,
+    ) -> Result<Option<u64>, framehop::Error> {
+        self.inner.unwind_frame(address, registers, cache, &mut read)
+    }
+
     /// What framehop does at a return address. It is asked twice, with registers that are far from each other, and each
     /// word that it reads names its own address: that tells where the caller's registers come from.
     #[cold]
@@ -122,7 +134,7 @@ impl Unwinder {
         let mut ask = |sp: u64, fp: u64| {
             let mut inner = machine::registers(pc as u64, sp, fp);
             let mut read = |address: u64| Ok(address ^ MARK);
-            let caller = self.inner.unwind_frame(address, &mut inner, cache, &mut read);
+            let caller = self.unwind_frame(address, &mut inner, cache, &mut read);
             let now = machine::fp(&inner);
             let saved = if now == fp { None } else { Some(now ^ MARK) };
             caller.map(|caller| caller.map(|pc| (inner.sp(), pc ^ MARK, saved)))
