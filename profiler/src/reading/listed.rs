@@ -28,6 +28,9 @@ pub struct ListedProcesses {
 pub struct ListedProcess {
     /// Its process id.
     pub pid: u32,
+    /// The user that it is, where it runs; an older server does not say.
+    #[serde(default)]
+    pub uid: Option<u32>,
     /// The program's name.
     pub name: String,
     /// Its arguments.
@@ -57,6 +60,7 @@ impl ListedProcess {
         let arguments: Vec<&str> = given.map(|text| if text.is_empty() { "''" } else { text.as_str() }).collect();
         ListedProcess {
             pid: entry.pid,
+            uid: Some(entry.user()),
             name: printable_str(called.rsplit('/').next().unwrap_or(called).to_owned()),
             arguments: printable_str(arguments.join(" ")),
             in_use_bytes: snapshot.filter(|s| !s.classes.is_empty()).map(|s| s.stats().usage().in_use),

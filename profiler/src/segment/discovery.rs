@@ -56,6 +56,14 @@ pub struct SegmentEntry {
     pub alive_realtime_ns: u64,
 }
 
+impl SegmentEntry {
+    /// The user that the process is now; of a dead one the user that it began as.
+    pub fn user(&self) -> u32 {
+        let is_now = Some(self.pid).filter(|_| self.state == ProcessState::Running);
+        is_now.and_then(process::effective_uid).unwrap_or(self.uid)
+    }
+}
+
 /// What there is of segments.
 #[derive(Debug, Default)]
 pub struct Listing {

@@ -64,9 +64,7 @@ impl Row {
         let snapshot = reader.as_mut().and_then(|reader| reader.snapshot().ok());
         let ending = reader.as_mut().and_then(|reader| reader.ending(log));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let is_now = Some(entry.pid).filter(|_| entry.state == ProcessState::Running);
-        let uid = is_now.and_then(process::effective_uid).unwrap_or(entry.uid);
-        Row { entry, uid, snapshot, ending, now }
+        Row { uid: entry.user(), entry, snapshot, ending, now }
     }
 
     fn since(&self, realtime_ns: u64) -> Duration {

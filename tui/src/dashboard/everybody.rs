@@ -25,6 +25,8 @@ pub(crate) struct Everybody {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OneProcess {
     pid: u32,
+    /// The user that it is, by number.
+    uid: Option<u32>,
     name: String,
     arguments: String,
     /// By the pool's counter.
@@ -39,6 +41,7 @@ impl From<&ProcessRow> for OneProcess {
     fn from(row: &ProcessRow) -> Self {
         OneProcess {
             pid: row.pid,
+            uid: row.uid,
             name: row.name.clone(),
             arguments: row.arguments.clone(),
             in_use_bytes: row.in_use,

@@ -158,13 +158,14 @@ pub(crate) fn records<'a>(shown: impl Iterator<Item = &'a ProcessRow>) -> Record
             growth.map(|trend| format!("{:.0}", trend.per_minute())).unwrap_or_default(),
             row.age.as_secs().to_string(),
             row.arguments.clone(),
+            row.user.clone(),
         ]
     };
     Records { fields: PROCESS_FIELDS, rows: shown.map(record).collect(), by_command: true }
 }
 
 const PROCESS_FIELDS: &[&str] =
-    &["pid", "program", "in_use_bytes", "rss_bytes", "growth_bytes_per_minute", "age_seconds", "arguments"];
+    &["pid", "program", "in_use_bytes", "rss_bytes", "growth_bytes_per_minute", "age_seconds", "arguments", "user"];
 
 /// Writes the table of the processes to choose from into a new file in a folder; gives the file.
 pub(crate) fn processes(state: &State, folder: &Path) -> Result<PathBuf, String> {

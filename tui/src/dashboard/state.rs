@@ -311,6 +311,8 @@ impl State {
         processes.running.sort_by_key(|row| row.pid);
         let selected = self.selected_process().map(|row| row.pid);
         self.processes = processes;
+        let absent = self.process_rows.absent;
+        self.process_rows.absent = absent.with(panes::processes::USER, !self.processes.are_others());
         let wanted = self.process_wanted.filter(|pid| self.processes.running.iter().any(|row| row.pid == *pid));
         if wanted.is_some() {
             self.process_wanted = None;

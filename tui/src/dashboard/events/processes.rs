@@ -3,16 +3,17 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use poolscope_profiler::SegmentReader;
 use poolscope_profiler::model::growth::Slope;
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::reading::listed::ListedProcess;
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
+use poolscope_profiler::{SegmentReader, process};
 
 use super::named_sites::{NamedSite, named_sites};
 use super::watched::Watched;
 use crate::dashboard::input::filter::{Figures, Filter};
 use crate::remote::Server;
+use crate::words::users;
 
 /// Whose processes are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,9 @@ pub(crate) struct Listed {
 pub(crate) struct ProcessRow {
     /// Its process id.
     pub(crate) pid: u32,
+    /// The user that it is, where it runs, and the name of that user.
+    pub(crate) uid: Option<u32>,
+    pub(crate) user: String,
     /// How it is watched.
     pub(crate) watched: Watched,
     /// The program's name.
@@ -65,8 +69,12 @@ pub(crate) struct Processes {
 
 impl ProcessRow {
     fn new(listed: ListedProcess, watched: Watched) -> ProcessRow {
+        // A server's users have names there.
+        let name = |uid: u32| if watched.is_here() { users::name(uid) } else { uid.to_string() };
         ProcessRow {
             pid: listed.pid,
+            uid: listed.uid,
+            user: listed.uid.map(name).unwrap_or_default(),
             watched,
             trend: listed.trend(),
             in_use: listed.in_use_bytes,
@@ -82,7 +90,8 @@ impl ProcessRow {
         let growth = if self.trend.is_clear() { self.trend.per_minute() } else { 0.0 };
         let size = self.in_use.map_or(0.0, |bytes| bytes as f64);
         let figures = Figures { size, growth: Some(growth), age: Some(self.age.as_secs_f64()) };
-        filter.has_words(&format!("{} {} {}", self.pid, self.name, self.arguments)) && filter.has_figures(&figures)
+        filter.has_words(&format!("{} {} {} {}", self.pid, self.user, self.name, self.arguments))
+            && filter.has_figures(&figures)
     }
 
     /// The natural order by a column of the list.
@@ -90,11 +99,12 @@ impl ProcessRow {
         let slope = |row: &ProcessRow| if row.trend.is_clear() { row.trend.per_minute() } else { 0.0 };
         match column {
             0 => self.pid.cmp(&other.pid),
-            1 => self.name.cmp(&other.name),
-            2 => self.in_use.cmp(&other.in_use),
-            4 => slope(self).total_cmp(&slope(other)),
-            5 => self.age.cmp(&other.age),
-            6 => self.arguments.cmp(&other.arguments),
+            1 => self.user.cmp(&other.user),
+            2 => self.name.cmp(&other.name),
+            3 => self.in_use.cmp(&other.in_use),
+            5 => slope(self).total_cmp(&slope(other)),
+            6 => self.age.cmp(&other.age),
+            7 => self.arguments.cmp(&other.arguments),
             _ => self.rss.cmp(&other.rss),
         }
     }
@@ -108,6 +118,13 @@ impl ProcessRow {
 }
 
 impl Processes {
+    /// Whether they are of several users, or of another one than who looks.
+    pub(crate) fn are_others(&self) -> bool {
+        let Some(first) = self.running.first() else { return false };
+        let usual = if first.watched.is_here() { Some(process::own_uid()) } else { first.uid };
+        self.running.iter().any(|row| row.uid != usual)
+    }
+
     /// Looks for them, or asks the server.
     pub(crate) fn read(listed: &Listed) -> Processes {
         let found = match &listed.server {

@@ -22,3 +22,10 @@ pub(crate) enum Watched {
     /// Nothing yet: it is to be chosen.
     Nothing,
 }
+
+impl Watched {
+    /// Whether it is a process of this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        !matches!(self, Watched::Server(_))
+    }
+}

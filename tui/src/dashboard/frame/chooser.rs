@@ -140,14 +140,15 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| numbers::bytes(bytes as f64));
         match column {
             0 => cell(process.pid.to_string(), theme.strong),
-            1 => cell(clip(&process.name, usize::from(width)), theme.text),
-            2 => cell(bytes(process.in_use), theme.live),
-            3 => cell(bytes(process.rss), theme.rss),
-            4 => match process.trend {
+            1 => cell(clip(&process.user, usize::from(width)), theme.dim),
+            2 => cell(clip(&process.name, usize::from(width)), theme.text),
+            3 => cell(bytes(process.in_use), theme.live),
+            4 => cell(bytes(process.rss), theme.rss),
+            5 => match process.trend {
                 slope if slope.grows() => cell(format!("+{} ▲", numbers::bytes(slope.per_minute())), theme.alert),
                 _ => cell("·", theme.faint),
             },
-            5 => cell(numbers::duration(process.age), theme.dim),
+            6 => cell(numbers::duration(process.age), theme.dim),
             _ => cell(clip(&process.arguments, usize::from(width)), theme.dim),
         }
     });

@@ -12,6 +12,8 @@ use crate::dashboard::events::watched::Watched;
 fn row(pid: u32, name: &str, mib: u64, age: u64) -> ProcessRow {
     ProcessRow {
         pid,
+        uid: Some(poolscope_profiler::process::own_uid()),
+        user: "root".into(),
         watched: Watched::Segment(PathBuf::from(format!("/dev/shm/{pid}"))),
         name: name.into(),
         arguments: format!("--port {pid}"),
@@ -65,7 +67,7 @@ fn processes_are_written_as_csv_as_they_are_shown() {
     let csv = std::fs::read_to_string(path).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[0], "pid,program,in_use_bytes,rss_bytes,growth_bytes_per_minute,age_seconds,arguments");
+    assert_eq!(lines[0], "pid,program,in_use_bytes,rss_bytes,growth_bytes_per_minute,age_seconds,arguments,user");
     let pids: Vec<&str> = lines[1..].iter().map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(pids, ["112", "31"], "{csv}");
     assert!(crate::dashboard::export::processes(&state, std::path::Path::new("/proc/nowhere")).is_err());
@@ -93,6 +95,22 @@ fn processes_are_ordered_by_keys_and_clicks_and_the_selected_one_stays() {
     assert_eq!(listed(&state), (vec![31, 112, 7], Some(112)));
 }
 
+/// Root sees everybody's: whose they are is said where they are not all one's own, and can be asked for.
+#[test]
+fn processes_of_other_users_are_told_apart() {
+    let mut state = state(120, 40);
+    everybody(&mut state);
+    assert!(!screen(&state).contains("User"), "{}", screen(&state));
+    let mut processes = state.processes.clone();
+    let others = processes.running.iter_mut().find(|row| row.pid == 31).unwrap();
+    (others.uid, others.user) = (Some(4_000_000_000), "varnishd".into());
+    state.take_processes(processes);
+    let text = screen(&state);
+    assert!(text.contains("User") && text.contains("varnishd"), "{text}");
+    press(&mut state, "fvarnishd\n");
+    assert_eq!(listed(&state).0, [31]);
+}
+
 /// The same language as everywhere, and the same keys.
 #[test]
 fn processes_are_filtered_and_their_columns_chosen() {
@@ -113,7 +131,7 @@ fn processes_are_filtered_and_their_columns_chosen() {
     assert_eq!(effect, Some(Effect::Copy("7".into())));
 
     assert!(screen(&state).contains("Growth/min"));
-    press(&mut state, "C↓↓↓↓ ");
+    press(&mut state, "C↓↓↓↓↓ ");
     assert!(screen(&state).contains("[ ] Growth/min"), "{}", screen(&state));
     press(&mut state, "\x1b");
     assert_eq!(state.overlay, Overlay::Choose);

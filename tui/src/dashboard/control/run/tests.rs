@@ -277,6 +277,8 @@ fn a_loop_without_events_to_come_ends() {
 fn processes(names: &[&str]) -> Event {
     let row = |(at, name): (usize, &&str)| ProcessRow {
         pid: 100 + at as u32,
+        uid: None,
+        user: String::new(),
         watched: Watched::Segment(format!("/dev/shm/{name}").into()),
         name: (*name).into(),
         arguments: String::new(),
