@@ -1,7 +1,8 @@
 //! The segment's file and those beside it: where they lie, who may have made them, and that their blocks exist before
 //! they are touched.
 //!
-//! No file is kept open: it is opened by its path whenever a part of it is to exist, and closed again.
+//! No file is kept open: it is opened by its path whenever a part of it is to exist, and closed again. Only what every
+//! segment has from the start comes while the new file is still open.
 
 use core::ffi::CStr;
 
@@ -20,13 +21,35 @@ pub(super) const NO_ROOM: &str = "its file system is full, or files may not be s
 /// Path of the segment's file, for growing and removing it; empty if there is no file.
 static mut PATH: [u8; PATH_MAX] = [0; PATH_MAX];
 
+/// The segment's file, open.
+pub(super) struct File(libc::c_int);
+
+impl File {
+    /// Allocates its blocks from `offset` on. False if the file system is full.
+    pub(super) fn allocate(&self, offset: u64, len: u64) -> bool {
+        os::keep_errno(|| blocks::allocate(self.0, offset, len))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this one's.
+        os::keep_errno(|| unsafe { os::close(self.0) });
+    }
+}
+
 /// Makes the file and maps it over `len` bytes that are reserved at `place`, of which the header is usable then.
 ///
 /// # Safety
 /// The reserved addresses are the caller's.
-pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Result<(), &'static str> {
+pub(super) unsafe fn create(
+    generation: u64,
+    start: &Start,
+    place: *mut u8,
+    len: usize,
+) -> Result<File, &'static str> {
     let mut path = PathBuffer::new();
-    // SAFETY: system calls on strings that end with zero; the descriptor is closed on every way out.
+    // SAFETY: system calls on strings that end with zero, and on the descriptor of the file.
     os::keep_errno(|| unsafe {
         let uid = os::user_id();
         match settings::current().dir() {
@@ -45,7 +68,7 @@ pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Resu
             return Err("its folder belongs to another user, or others may write to it");
         }
         let pid = os::process_id();
-        remove_older(path.as_ptr(), pid, &Start::of_this_process());
+        remove_older(path.as_ptr(), pid, start);
         path.push(b"/");
         path.push_number(u64::from(pid));
         path.push(b".");
@@ -61,20 +84,20 @@ pub(super) unsafe fn create(generation: u64, place: *mut u8, len: usize) -> Resu
         if fd < 0 {
             return Err("its file can't be made");
         }
-        let allocated = blocks::allocate(fd, 0, HEAD_LEN as u64);
+        let file = File(fd);
+        let allocated = file.allocate(0, HEAD_LEN as u64);
         let p = if allocated {
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
             libc::mmap(place.cast(), len, libc::PROT_NONE, flags, fd, 0)
         } else {
             libc::MAP_FAILED
         };
-        os::close(fd);
         if p == libc::MAP_FAILED || !os::commit(place, HEAD_LEN) {
             libc::unlink(path.as_ptr());
             return Err(if allocated { "it can't be mapped" } else { NO_ROOM });
         }
         (&raw mut PATH).write(path.bytes);
-        Ok(())
+        Ok(file)
     })
 }
 

@@ -30,6 +30,7 @@ use crate::layout::arena::ARENA_PAGE;
 use crate::layout::size_class::CLASSES;
 use crate::settings;
 use counters::TierCounter;
+use file::File;
 use loss::Loss;
 
 pub use copy::copy;
@@ -127,15 +128,19 @@ impl Segment {
     fn in_file(identity: Identity) -> Result<Segment, &'static str> {
         let (regions, len) = layout(identity.exact);
         let segment = Segment::reserve(regions, len).ok_or("there is no address space for it")?;
+        let start = Start::of_this_process();
         // SAFETY: the addresses were just reserved for it.
-        if let Err(why) = unsafe { file::create(identity.generation, segment.base, len) } {
-            // SAFETY: nobody else knows the mapping.
-            unsafe { os::unmap(segment.base.sub(PRIVATE_LEN), PRIVATE_LEN + len) };
-            return Err(why);
-        }
+        let file = match unsafe { file::create(identity.generation, &start, segment.base, len) } {
+            Ok(file) => file,
+            Err(why) => {
+                // SAFETY: nobody else knows the mapping.
+                unsafe { os::unmap(segment.base.sub(PRIVATE_LEN), PRIVATE_LEN + len) };
+                return Err(why);
+            }
+        };
         bus_error::watch();
         loss::watch(&segment);
-        if segment.begin(identity) {
+        if segment.begin(identity, start, Some(&file)) {
             return Ok(segment);
         }
         segment.discard();
@@ -148,7 +153,7 @@ impl Segment {
         let segment = Segment::reserve(regions, len)?;
         // SAFETY: the header lies in what was just reserved.
         let usable = unsafe { os::commit(segment.base, HEAD_LEN) };
-        (usable && segment.begin(identity)).then_some(segment)
+        (usable && segment.begin(identity, Start::of_this_process(), None)).then_some(segment)
     }
 
     /// Addresses for a segment of `len` bytes, and what is private of it.
@@ -165,13 +170,16 @@ impl Segment {
         Some(Segment { base: unsafe { memory.add(PRIVATE_LEN) } })
     }
 
-    /// Fills the header and what every segment has from the start. False if there is no room for that.
-    fn begin(&self, identity: Identity) -> bool {
-        fill_header(self.header(), identity, self.private().regions);
+    /// Fills the header and what every segment has from the start, in its file if that is still open. False if there is
+    /// no room for that.
+    fn begin(&self, identity: Identity, start: Start, file: Option<&File>) -> bool {
+        fill_header(self.header(), identity, start, self.private().regions);
         let from_the_start = [(Region::Tiers, 1), (Region::Classes, CLASSES as u32), (Region::Stacks, 1)];
-        if !from_the_start.into_iter().all(|(region, count)| self.commit(region, count)) {
+        if !from_the_start.into_iter().all(|(region, count)| self.grow(region, count, file)) {
             return false;
         }
+        // Without room for it, threads are not told apart.
+        self.grow(Region::Threads, 1, file);
         self.header().state = state::LIVE;
         core::sync::atomic::fence(Ordering::SeqCst);
         self.header().magic = MAGIC;
@@ -327,7 +335,7 @@ impl Segment {
 
     /// Makes the first `count` records exist. False if the region or the file system is full.
     pub fn commit(&self, region: Region, count: u32) -> bool {
-        self.is_committed(region, count) || self.grow(region, count)
+        self.is_committed(region, count) || self.grow(region, count, None)
     }
 
     /// Has the file blocks from `offset` on. A file that was cut off is left: then private memory takes its place.
@@ -344,8 +352,10 @@ impl Segment {
         }
     }
 
+    /// The same for more than there are, in the file if it is open.
     #[cold]
-    fn grow(&self, region: Region, count: u32) -> bool {
+    #[inline(never)]
+    fn grow(&self, region: Region, count: u32, file: Option<&File>) -> bool {
         // SAFETY: the caller holds the sampler's lock: one writer.
         let entry = unsafe { &mut *self.entry(region) };
         let need = (u64::from(count) * region.record_len() as u64).next_multiple_of(4096);
@@ -359,7 +369,8 @@ impl Segment {
         let usable = || unsafe { os::commit(self.base.add(entry.offset as usize), wanted as usize) };
         // SAFETY: nobody has been told of the range.
         let zeroes = || unsafe { os::map_zeroes_over(self.base.add(from as usize), more as usize) };
-        if wanted < need || !self.has_file_grow(from, more) {
+        let has = || file.map_or_else(|| self.has_file_grow(from, more), |file| file.allocate(from, more));
+        if wanted < need || !has() {
             return false;
         }
         let lost = self.private().loss.is_lost();
@@ -459,7 +470,7 @@ pub fn finish() {
     }
 }
 
-fn fill_header(header: &mut Header, identity: Identity, regions: [RegionEntry; REGION_COUNT]) {
+fn fill_header(header: &mut Header, identity: Identity, start: Start, regions: [RegionEntry; REGION_COUNT]) {
     header.version = VERSION;
     header.header_len = HEADER_LEN as u32;
     header.state = state::STARTING;
@@ -479,7 +490,7 @@ fn fill_header(header: &mut Header, identity: Identity, regions: [RegionEntry; R
         return;
     }
     (header.parent_pid, header.uid) = (os::parent_id(), os::user_id());
-    Start { ticks: header.start_ticks, boot_id: header.boot_id } = Start::of_this_process();
+    Start { ticks: header.start_ticks, boot_id: header.boot_id } = start;
     header.cmdline_len = os::read_file(c"/proc/self/cmdline", &mut header.cmdline) as u32;
     // SAFETY: the length bounds the write.
     let exe = os::keep_errno(|| unsafe {
