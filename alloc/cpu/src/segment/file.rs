@@ -42,12 +42,7 @@ impl Drop for File {
 ///
 /// # Safety
 /// The reserved addresses are the caller's.
-pub(super) unsafe fn create(
-    generation: u64,
-    start: &Start,
-    place: *mut u8,
-    len: usize,
-) -> Result<File, &'static str> {
+pub(super) unsafe fn create(generation: u64, start: &Start, place: *mut u8, len: usize) -> Result<File, &'static str> {
     let mut path = PathBuffer::new();
     // SAFETY: system calls on strings that end with zero, and on the descriptor of the file.
     os::keep_errno(|| unsafe {
