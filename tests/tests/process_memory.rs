@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use poolscope_e2e::{Pool, Running, artifacts, compiler, library, sample, skip};
+use poolscope_e2e::{Pool, Program, Running, compiler, library, sample, skip};
 use serde_json::Value;
 
 fn number(value: &Value) -> u64 {
@@ -251,9 +251,11 @@ fn what_every_program_runs_lies_together() {
 #[test]
 fn a_program_has_as_much_of_the_librarys_code_as_it_runs() {
     let pool = Pool::new();
-    // What the linker has just written lies in large pieces in the system's cache of files, which are mapped whole.
+    // What was just written in long parts may lie in large pieces in the system's cache of files, which are mapped
+    // whole: a copy, written page by page.
     let library = pool.files().join("libpoolscope.so");
-    artifacts::copy(&artifacts::library(), &library);
+    let files = [format!("if={}", self::library().display()), format!("of={}", library.display())];
+    Program::new("dd").args(files).args(["bs=4096", "status=none"]).run().silent_success();
     let code = |running: &Running| {
         sleep(Duration::from_secs(1));
         let found = mappings(running.pid()).into_iter().filter(|(_, path, _)| path.ends_with("libpoolscope.so"));

@@ -5,9 +5,9 @@
 //! program. The first walks that read tables leave none of them mapped. The system's cache of files has them as before,
 //! and who touches them next (another walk, an exception that is thrown) has them mapped again.
 //!
-//! Only what is the file's own goes back, of segments to which nobody is to write: a page that somebody has written to all
-//! the same (a relocation, a debugger) is memory of the process, and then all of that module's stay. `/proc/self/pagemap`
-//! tells the one from the other.
+//! Only what is the file's own goes back, of segments to which nobody is to write: a page that somebody has written to
+//! all the same (a relocation, a debugger) is memory of the process, and then all of that module's stay.
+//! `/proc/self/pagemap` tells the one from the other.
 
 use core::ffi::CStr;
 use core::ops::Range;
@@ -55,8 +55,8 @@ pub(crate) fn give_back(tables: impl Iterator<Item = Range<usize>>) {
         let (first, end) = (addresses.start.div_ceil(page), addresses.end.div_ceil(page));
         if is_of_file(&pagemap, first..end) {
             let (start, bytes) = (first.wrapping_mul(page), end.wrapping_sub(first).wrapping_mul(page));
-            // SAFETY: the pages hold what their file holds at these places, and are read from there again. Nobody writes
-            // to a segment that is not to be written to, between the look and this.
+            // SAFETY: the pages hold what their file holds at these places, and are read from there again. Nobody
+            // writes to a segment that is not to be written to, between the look and this.
             unsafe { system::unmap_pages_of_file(start, bytes) };
         }
     }

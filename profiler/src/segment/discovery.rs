@@ -1,7 +1,7 @@
 //! Finding segments: by process id, by path, or all of them.
 //!
-//! A segment normally lies in its user's folder ([`folders`]). A process that still runs says itself where its segment is, by the
-//! mappings that it has, which also finds those of another `POOLSCOPE_DIR` and of containers.
+//! A segment normally lies in its user's folder ([`folders`]). A process that still runs says itself where its
+//! segment is, by the mappings that it has, which also finds those of another `POOLSCOPE_DIR` and of containers.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

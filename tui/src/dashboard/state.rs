@@ -414,7 +414,8 @@ impl State {
         self.look();
     }
 
-    /// The program that `run` started has ended. What it had started is not its any more, whatever the last reading said.
+    /// The program that `run` started has ended. What it had started is not its any more, whatever the last
+    /// reading said.
     pub(crate) fn end(&mut self, ended: Ended) {
         self.ended = Some(ended);
         if let Some(read) = self.read.take() {

@@ -29,8 +29,8 @@ const BATCH_BLOCKS: usize = 128;
 /// ... or bytes.
 const BATCH_BYTES: usize = 16 * 1024;
 /// Bytes that a thread keeps from the others, a part of what is in slabs: with as many, all batches are sent. A program
-/// whose threads free each other's blocks at random has few of each slab at a time, and what a batch costs is shared by as
-/// many as it has.
+/// whose threads free each other's blocks at random has few of each slab at a time, and what a batch costs is shared
+/// by as many as it has.
 const WAITING_MIN: usize = 64 * 1024;
 const WAITING_MAX: usize = 256 * 1024;
 const WAITING_SHARE: usize = 64;
@@ -105,8 +105,8 @@ struct Route {
 impl Route {
     /// Adds a block at the end: a batch is in the order in which its blocks were freed.
     ///
-    /// Threads that pass blocks on mostly free them in the order in which they got them. A list of its owner's is then a
-    /// sequence of neighbours, which the processor foresees, and stays one where a slab's blocks come back in several
+    /// Threads that pass blocks on mostly free them in the order in which they got them. A list of its owner's is then
+    /// a sequence of neighbours, which the processor foresees, and stays one where a slab's blocks come back in several
     /// batches. With the last block in front, each batch was the other way round.
     #[inline(always)]
     fn append(&self, block: BlockPtr) {
@@ -196,8 +196,8 @@ impl Outbox {
         route.size.set(size as u32);
     }
 
-    /// Calls `f` with the class and the number of blocks of each batch that waits and is not counted yet. The thread may
-    /// be changing them.
+    /// Calls `f` with the class and the number of blocks of each batch that waits and is not counted yet. The thread
+    /// may be changing them.
     pub fn for_each_open(&self, mut f: impl FnMut(SizeClass, u32)) {
         // SAFETY: words of a heap, which is never unmapped; slabs' descriptors neither.
         unsafe {

@@ -1,6 +1,7 @@
 //! The processes that run on the pool, here or where a server is: what there is to choose from.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use poolscope_profiler::model::growth::Slope;
@@ -68,9 +69,7 @@ pub(crate) struct Processes {
 }
 
 impl ProcessRow {
-    fn new(listed: ListedProcess, watched: Watched) -> ProcessRow {
-        // A server's users have names there.
-        let name = |uid: u32| if watched.is_here() { users::name(uid) } else { uid.to_string() };
+    fn new(listed: ListedProcess, watched: Watched, name: impl FnOnce(u32) -> String) -> ProcessRow {
         ProcessRow {
             pid: listed.pid,
             uid: listed.uid,
@@ -145,10 +144,12 @@ impl Processes {
         let listing = discovery::list().map_err(|why| why.to_string())?;
         let (running, dead): (Vec<SegmentEntry>, Vec<SegmentEntry>) =
             listing.entries.into_iter().partition(|entry| entry.state == ProcessState::Running);
+        // Few users have many processes, and each name is looked up in a file.
+        let mut names = BTreeMap::new();
         let mut running: Vec<ProcessRow> = running
             .into_iter()
             .filter(|entry| name.is_none_or(|name| crate::target::named::is_called(entry, name)))
-            .map(row)
+            .map(|entry| row(entry, &mut names))
             .collect();
         running.sort_by_key(|row| (std::cmp::Reverse(row.rss), row.pid));
         Ok(Processes { running, dead: dead.len(), ..Processes::default() })
@@ -159,14 +160,16 @@ impl Processes {
         let list = server.processes()?;
         let row = |listed: ListedProcess| {
             let watched = Watched::Server(server.of_process(listed.pid));
-            ProcessRow::new(listed, watched)
+            // A server's users have names there.
+            ProcessRow::new(listed, watched, |uid| uid.to_string())
         };
         let running = list.processes.into_iter().map(row).collect();
         Ok(Processes { running, only_one: !list.all, ..Processes::default() })
     }
 }
 
-fn row(entry: SegmentEntry) -> ProcessRow {
+fn row(entry: SegmentEntry, names: &mut BTreeMap<u32, String>) -> ProcessRow {
     let snapshot = SegmentReader::open(&entry.path).ok().and_then(|mut reader| reader.snapshot().ok());
-    ProcessRow::new(ListedProcess::new(&entry, snapshot.as_ref()), Watched::Segment(entry.path))
+    let name = |uid| names.entry(uid).or_insert_with(|| users::name(uid)).clone();
+    ProcessRow::new(ListedProcess::new(&entry, snapshot.as_ref()), Watched::Segment(entry.path), name)
 }

@@ -153,7 +153,8 @@ fn the_help_lies_over_the_processes_and_gives_them_back() {
     assert_eq!(state.overlay, Overlay::None);
 }
 
-/// A person who looks at a shell or a compiler's driver, and asks for another process, means the largest one it started.
+/// A person who looks at a shell or a compiler's driver, and asks for another process, means the largest one
+/// that it started.
 #[test]
 fn the_largest_process_that_it_started_is_selected_first() {
     let mut state = state(120, 40);
