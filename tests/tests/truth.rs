@@ -1,14 +1,18 @@
 //! Programs that say what they hold, and the profile that the pool made of them, read by real `go tool pprof`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use poolscope_e2e::compiler::{compile, compile_library};
 use poolscope_e2e::pprof::{Raw, pprof};
 use poolscope_e2e::{Pool, Program, artifacts, sample, truth};
 
-/// Runs the program at this period; returns the worst deviation from the truth of any site, in standard errors.
+/// How far what the profile says of a site is off, in standard errors: by the site and the type of sample.
+type Deviations = BTreeMap<(String, &'static str), f64>;
+
+/// Runs the program at this period and compares its profile with the truth.
 #[track_caller]
-fn worst_deviation(pool: &Pool, program: &PathBuf, args: &[PathBuf], period: u64, sites: &[&str]) -> f64 {
+fn deviations(pool: &Pool, program: &PathBuf, args: &[PathBuf], period: u64, sites: &[&str]) -> Deviations {
     let mut running = pool.program(program).args(args).env("POOLSCOPE_PERIOD", period.to_string()).start();
     running.wait_for_line("READY");
     let profile = pool.files().join("heap.pb.gz");
@@ -21,7 +25,7 @@ fn worst_deviation(pool: &Pool, program: &PathBuf, args: &[PathBuf], period: u64
     assert_eq!(raw.types, types);
     let top = pprof(pool.files(), &["-top", "-cum", "-sample_index=inuse_space"], &profile).stdout;
 
-    let mut worst = 0.0_f64;
+    let mut deviations = Deviations::new();
     for &site in sites {
         let blocks = blocks.get(site).unwrap_or_else(|| panic!("the program said nothing of {site}"));
         let allocated = truth::amount(blocks, period, |blocks| blocks.allocated);
@@ -30,25 +34,32 @@ fn worst_deviation(pool: &Pool, program: &PathBuf, args: &[PathBuf], period: u64
             let estimate = raw.total_under(site, what);
             let off = amount.deviation(estimate);
             println!("{site} {what}: {estimate}, truth {} +- {:.0}, off by {off:+.2}", amount.bytes, amount.error);
-            worst = worst.max(off.abs());
+            deviations.insert((site.to_owned(), what), off);
         }
         // Named in the report that a person reads, too, unless it holds nothing.
         let named = top.lines().any(|line| line.split_whitespace().any(|word| word.ends_with(site)));
         assert!(named || held.bytes == 0, "{site} is not in -top:\n{top}");
     }
-    worst
+    deviations
 }
 
 /// Within 3 standard errors, as `truth` computes them. The samples are random: of a right profiler, one run in about
-/// 100 has a site past 3, so such a run is repeated once; past 5 (1 in 1,700,000) it fails at once.
+/// 50 has a figure past 3, so such a run is repeated once, and then the same figure must be within 3. Any that is past
+/// 5 (1 in 1,700,000) fails at once.
 #[track_caller]
 fn holds(program: &PathBuf, args: &[PathBuf], period: u64, sites: &[&str]) {
     let pool = Pool::new();
-    let first = worst_deviation(&pool, program, args, period, sites);
-    assert!(first <= 5.0, "off by {first:.1} standard errors");
-    if first > 3.0 {
-        let second = worst_deviation(&pool, program, args, period, sites);
-        assert!(second <= 3.0, "off by {first:.1} and then by {second:.1} standard errors");
+    let run = || {
+        let run = deviations(&pool, program, args, period, sites);
+        assert!(run.values().all(|off| off.abs() <= 5.0), "off by so many standard errors: {run:?}");
+        run
+    };
+    let mut doubtful = run();
+    doubtful.retain(|_, off| off.abs() > 3.0);
+    if !doubtful.is_empty() {
+        let second = run();
+        let off_twice = |figure| second.get(figure).is_none_or(|off: &f64| off.abs() > 3.0);
+        assert!(!doubtful.keys().any(off_twice), "off by {doubtful:?}, and then by {second:?}");
     }
 }
 
