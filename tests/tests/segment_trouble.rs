@@ -6,7 +6,7 @@ use std::path::Path;
 use std::fs::OpenOptions;
 use std::time::Duration;
 
-use poolscope_e2e::{Output, Pool, Program, Running, Scratch, compiler, library, poolscope};
+use poolscope_e2e::{Output, Pool, Program, Running, Scratch, compiler, library, poolscope, skip};
 
 /// What the program under test does: enough for thousands of samples, threads and a fork.
 const SCRIPT: &str = "
@@ -188,6 +188,33 @@ fn no_trouble() {
     let dir = Scratch::in_shared_memory();
     let output = run_in_namespace("", dir.path(), &[("POOLSCOPE_VERBOSE", "1")]).silent_success();
     assert_eq!(output.stdout, ANSWER);
+}
+
+/// A file system on a disk reads ahead by itself: with each page that was touched it had 31 others in memory, 12 MiB for
+/// a program that only sleeps, which its cgroup pays for.
+#[test]
+fn a_segment_on_a_disk_has_only_the_pages_in_memory_that_somebody_used() {
+    let pool = Pool::new();
+    let dir = pool.files().join("on-a-disk");
+    let file_system = Program::new("stat").args(["-f", "-c", "%T"]).arg(pool.files().path()).run().silent_success();
+    if file_system.stdout.trim() == "tmpfs" {
+        return skip("a segment on a disk: the folder for temporary files is in memory");
+    }
+    let mut program = pool.program("/usr/bin/python3").args(RUNS_GROWING).env("POOLSCOPE_DIR", &dir).start();
+    work(&mut program, 1);
+    // Readers neither bring in more than they look at.
+    for (command, option) in [("stats", "--json"), ("top", "--once"), ("report", "--json")] {
+        let pid = program.pid().to_string();
+        pool.poolscope().env("POOLSCOPE_DIR", &dir).args([command, &pid, option]).run().success();
+    }
+    let of_pid =
+        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&program.pid().to_string());
+    let mut files = std::fs::read_dir(&dir).unwrap().map(Result::unwrap);
+    let segment = files.find(of_pid).expect("its segment").path();
+    let cached = Program::new("fincore").args(["-b", "-n", "-o", "RES"]).arg(&segment).run().silent_success();
+    let cached: u64 = cached.stdout.trim().parse().expect("a number of bytes");
+    assert!((32 << 10..1 << 20).contains(&cached), "{cached} bytes of {} are in memory", segment.display());
+    program.finish().silent_success();
 }
 
 /// The one file in the pool's folder whose name ends with this, and not with anything else behind the generation.
