@@ -361,3 +361,53 @@ fn a_forked_child_is_not_recorded_and_an_exec_begins_anew() {
     assert!(after["exe"].as_str().unwrap().ends_with("traced"), "{}", after["exe"]);
     assert_as_said(&after, &output.stdout);
 }
+
+/// A shell that allocates, and becomes `sleep` once it is told to.
+fn shell_that_becomes(pool: &Pool, what: &str) -> poolscope_e2e::Running {
+    let script =
+        format!("echo ready; while read -r -t 0.02 || [ $? -gt 128 ]; do x=$x$x{{1..99}}; x=; done; exec {what}");
+    let mut shell = pool.program("bash").args(["-c", &script]).start();
+    shell.wait_for_line("ready");
+    shell
+}
+
+/// It has no reader from then on; the recording has what came before, and says why it ended.
+#[test]
+fn a_process_that_becomes_another_by_exec_ends_its_recording() {
+    for what in ["env -u LD_PRELOAD sleep 1000", "sleep 1000"] {
+        let pool = Pool::new();
+        let mut shell = shell_that_becomes(&pool, what);
+        let mut recorder = pool.poolscope().args(["record", &shell.pid().to_string(), "-o", FILE]).start();
+        let file = pool.files().join(FILE);
+        recorder.wait_until("events are in the file", |_| {
+            std::fs::metadata(&file).is_ok_and(|file| file.len() > 0).then_some(())
+        });
+        shell.end_input();
+        let output = recorder.finish();
+        assert_eq!(output.code(), 0, "{}", output.report());
+        assert!(output.stderr.contains("the program became another one by exec; "), "{}", output.report());
+        let report = report(&pool, &[]);
+        assert_eq!(report["ended"], "the program became another one by exec");
+        assert!(number(&report, &["allocated", "objects"]) > 0);
+        assert!(std::fs::exists(format!("/proc/{}/exe", shell.pid())).unwrap(), "it still runs");
+        shell.signal(libc::SIGKILL);
+        shell.finish();
+    }
+}
+
+/// As scripts do that find out which program is meant. Each waits for the recorder, which has noticed nothing yet: it
+/// took a second each time.
+#[test]
+fn a_command_that_becomes_another_a_dozen_times_is_hardly_held_up() {
+    const TIMES: u32 = 12;
+    let pool = Pool::new();
+    let script =
+        "x=$(for i in {1..20}; do echo $i; done); [ $1 -gt 0 ] || exec true; exec bash -c \"$0\" \"$0\" $(($1-1))";
+    let begun = std::time::Instant::now();
+    let output = record(&pool, &[], &["bash", "-c", script, script, &TIMES.to_string()]);
+    let took = begun.elapsed();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let anew = output.stderr.matches("the recording begins anew").count() as u32;
+    assert!(anew >= TIMES, "{anew}: {}", output.report());
+    assert!(took < std::time::Duration::from_millis(500) * TIMES, "{took:?} for {TIMES} programs");
+}

@@ -199,6 +199,7 @@ impl Record {
         }
         let (asked, scheduling) = (Instant::now(), Scheduling::of(pid));
         let mut answered = None;
+        let mut is_another = becomes_another(pid, &entry.path);
         let order = |progress: &Progress| {
             let stopped = signals.latest.load(Ordering::Relaxed) != 0 || signals.interrupts.load(Ordering::Relaxed) > 0;
             // The time begins with the recording. A program that gets no processor can't answer, and is given as long
@@ -212,6 +213,7 @@ impl Record {
             };
             match self.duration {
                 _ if stopped => Order::Stop("it was stopped by a signal"),
+                _ if is_another() => Order::Gone(REPLACED),
                 Some(duration) if is_over(duration) => Order::Stop("the time of --duration is over"),
                 _ => Order::GoOn,
             }
@@ -375,14 +377,14 @@ impl Record {
         let (summary, progress) = match recorded {
             Ok((_, summary, progress)) => (summary, progress),
             // What it became may allocate.
-            Err(RecordError::Nothing { ended, .. }) if is_replaced(&ended) => return Ok(ended),
+            Err(RecordError::Nothing { ended, .. }) if from_start && is_replaced(&ended) => return Ok(ended),
             Err(RecordError::Write(error)) => {
                 let message = format!("cannot write the recording to {}: {error}", output.name());
                 return Err(Failure::usage(message).into());
             }
             Err(error) => return Err(fail(&error).into()),
         };
-        let begins_anew = is_replaced(&summary.ended) && output.can_begin_anew();
+        let begins_anew = from_start && is_replaced(&summary.ended) && output.can_begin_anew();
         if !self.quiet && !begins_anew {
             self.tell(output, &summary, &progress);
         }
@@ -426,15 +428,33 @@ impl Record {
 fn replaced_or(mut order: impl FnMut(&Progress) -> Order, pid: u32, path: &Path) -> impl FnMut(&Progress) -> Order {
     let mut looked = Instant::now();
     move |progress| {
-        if looked.elapsed() > TELL_EVERY / 4 {
+        // What the program has become waits for its recorder, and has removed this segment.
+        let is_due = looked.elapsed() > TELL_EVERY / 4 || looked.elapsed() > NAP && !path.exists();
+        if is_due {
             looked = Instant::now();
             match target::replacement(pid, path) {
-                Some(Replacement::Exec) => return Order::Stop(REPLACED),
-                Some(Replacement::OwnPool) => return Order::Stop(OWN_POOL),
+                Some(Replacement::Exec) => return Order::Gone(REPLACED),
+                Some(Replacement::OwnPool) => return Order::Gone(OWN_POOL),
                 None => {}
             }
         }
         order(progress)
+    }
+}
+
+/// Tells whether a process has become another program by `exec`, and does not write to the segment any more. Its
+/// mappings, which say so, are only read where something speaks for it.
+fn becomes_another(pid: u32, path: &Path) -> impl FnMut() -> bool {
+    let executable = move || std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let (before, mut looked) = (executable(), Instant::now());
+    move || {
+        if looked.elapsed() <= TELL_EVERY / 4 {
+            return false;
+        }
+        looked = Instant::now();
+        // One that ends has no mappings either, and no executable.
+        let may_be = !path.exists() || executable() != before;
+        may_be && !discovery::writes_to(pid, path) && executable().is_some()
     }
 }
 
@@ -455,7 +475,7 @@ fn wait_for_answer(tap: &mut Tap, order: &mut impl FnMut(&Progress) -> Order) ->
             let why = format!("nothing was recorded: the program ended, and until then it did not answer. {WHEN}");
             return Err(Failure::usage(why).into());
         }
-        if let Order::Stop(why) = order(&Progress::default()) {
+        if let Order::Stop(why) | Order::Gone(why) = order(&Progress::default()) {
             let why = format!("nothing was recorded: {why}, and until then the program did not answer. {WHEN}");
             return Err(Failure::usage(why).into());
         }

@@ -79,6 +79,8 @@ pub enum Order {
     GoOn,
     /// Stop: what for.
     Stop(&'static str),
+    /// The process has another pool by now: why. This one does nothing more, and answers nothing.
+    Gone(&'static str),
 }
 
 /// Records one program.
@@ -201,7 +203,7 @@ impl<W: Write> Recorder<W> {
         let mut alarm = Alarm::of(self.tap.pid()).hearing(self.tap.bell());
         // What it has done before that was not to be heard.
         let mut called = true;
-        let ended = loop {
+        let (ended, is_gone) = loop {
             let found = self.read_rings()?;
             let now = Instant::now();
             if now - beaten >= BEAT_EVERY {
@@ -220,10 +222,12 @@ impl<W: Write> Recorder<W> {
                 self.writer.summary(&summary)?;
             }
             if self.fills()? {
-                break FULL;
+                break (FULL, false);
             }
-            if let Order::Stop(why) = order(&self.progress()) {
-                break why;
+            match order(&self.progress()) {
+                Order::Stop(why) => break (why, false),
+                Order::Gone(why) => break (why, true),
+                Order::GoOn => {}
             }
             let due = now - looked >= LOOK_EVERY || alarm.rings();
             if due {
@@ -238,9 +242,9 @@ impl<W: Write> Recorder<W> {
             if due || answer != Answer::On {
                 let gone = self.tap.segment.process().state != ProcessState::Running;
                 match answer {
-                    _ if gone => break "the program ended",
-                    Answer::Abandoned => break "the program took the recorder for dead",
-                    Answer::Ended => break "the program stopped recording",
+                    _ if gone => break ("the program ended", true),
+                    Answer::Abandoned => break ("the program took the recorder for dead", false),
+                    Answer::Ended => break ("the program stopped recording", false),
                     Answer::On | Answer::NotYet => {}
                 }
             }
@@ -260,14 +264,15 @@ impl<W: Write> Recorder<W> {
                 alarm.sleep(nap)
             };
         };
-        self.finish(ended)
+        self.finish(ended, is_gone)
     }
 
-    fn finish(mut self, ended: &str) -> Result<(W, Summary, Progress), RecordError> {
+    fn finish(mut self, ended: &str, is_gone: bool) -> Result<(W, Summary, Progress), RecordError> {
         let _ = self.tap.stop();
         let begun = Instant::now();
         loop {
-            let stopped = self.tap.segment.process().state != ProcessState::Running
+            let stopped = is_gone
+                || self.tap.segment.process().state != ProcessState::Running
                 || matches!(self.tap.answer(), Ok(Answer::Ended | Answer::Abandoned) | Err(_));
             let found = self.read_rings()?;
             // What a program has left is read to its end, however long that takes.
