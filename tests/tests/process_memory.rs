@@ -275,3 +275,16 @@ fn a_program_has_as_much_of_the_librarys_code_as_it_runs() {
     server.finish();
     assert!(resident <= 256 << 10, "{} KiB", resident >> 10);
 }
+
+/// It had two pages for each one that it needed, since its lists of few blocks grew up to a slab of each class.
+#[test]
+fn a_thread_that_works_now_and_then_has_hardly_more_pages_than_its_blocks_fill() {
+    let pool = Pool::new();
+    let program =
+        compiler::compile_with_headers(pool.files(), "tests/csrc/few_live.c", "few_live", &["-O1", "-fno-builtin"]);
+    let output = pool.program(program).args(["20000", "1000"]).run().silent_success();
+    let pages: Vec<f64> = output.stdout.split_ascii_whitespace().skip(1).map(|word| word.parse().unwrap()).collect();
+    let [used, needed] = pages[..] else { panic!("{}", output.report()) };
+    println!("{used} pages, {needed} needed");
+    assert!(needed > 70.0 && used < 1.5 * needed, "{used} pages, {needed} needed");
+}

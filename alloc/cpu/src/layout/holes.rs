@@ -62,6 +62,14 @@ fn mark(marks: &Marks, index: usize) {
 }
 
 impl Slab {
+    /// Blocks that were not cut and lie in pages that have memory. Of a slab without holes.
+    pub fn uncut_with_memory(&self) -> u32 {
+        let (carved, block) = (u32::from(self.carved.get()), self.class.get().block());
+        let in_its_page = (carved as usize * block).next_multiple_of(KERNEL_PAGE) / block;
+        let touched = self.capacity() - self.untouched_with(self.carved.get(), false);
+        (in_its_page as u32).min(self.capacity()).max(touched) - carved
+    }
+
     /// Whether parts of it went back to the kernel and were not used again.
     #[inline]
     pub fn has_holes(&self) -> bool {

@@ -24,6 +24,7 @@ mod order;
 mod queues;
 mod sweep;
 mod thinning;
+mod thrift;
 
 use core::cell::Cell;
 
@@ -42,6 +43,7 @@ use crate::tiers::transfer_cache::{self, Outbox};
 use exchange::{Exchange, KEPT_MIN};
 use order::Order;
 use thinning::Regret;
+use thrift::Thrift;
 
 /// Bytes of refills after which the page heap is told.
 const TURNOVER_MIN: usize = 256 << 10;
@@ -109,6 +111,8 @@ pub struct Heap {
     carve_shift: [Cell<u8>; CLASSES],
     /// When lists are put in order.
     order: Order,
+    /// Whether short lists grow.
+    thrift: Thrift,
     /// The class of the latest refill.
     latest: Cell<SizeClass>,
     /// `malloc` may find a block in a list, or come to do so by frees alone.

@@ -125,8 +125,9 @@ impl Heap {
         self.latest.set(class);
         if blocks < list_min && slab.has_uncut() {
             // A thread that comes back with freed blocks is one that needs few more.
-            let most = if blocks > 0 { list_min - blocks } else { u32::MAX };
-            let (new, more) = slab.carve(list_max.min(most).min(self.carve_max(slab)), list);
+            let most = if blocks > 0 { self.most_new(slab, list_min - blocks) } else { u32::MAX };
+            let want = list_max.min(most).min(self.carve_max(slab));
+            let (new, more) = if want > 0 { slab.carve(want, list) } else { (list, 0) };
             if more > 0 {
                 list = new;
                 blocks += more;
@@ -165,6 +166,13 @@ impl Heap {
             return u32::MAX;
         }
         ((FIRST_CARVE / class.block()) as u32).max(u32::from(slab.carved.get())).max(1)
+    }
+
+    /// New blocks that make a short list longer, `most` or fewer: without need a class's only slab gets no more memory.
+    #[inline]
+    fn most_new(&self, slab: &'static Slab, most: u32) -> u32 {
+        let is_only = self.slabs[slab.class.get().index()].get() == 1;
+        if is_only && !slab.has_holes() && !self.thrift.is_busy() { most.min(slab.uncut_with_memory()) } else { most }
     }
 
     /// Makes the first `most` of `list`, all `blocks` free blocks of `slab`, the list that `malloc` pops; fewer where
