@@ -128,6 +128,35 @@ fn what_a_program_has_freed_is_known_however_it_goes_idle() {
     }
 }
 
+/// Of each thread whose cache had been taken, the blocks counted as cached that its lists had had at first.
+#[test]
+fn what_many_sleeping_threads_hold_is_known_while_their_caches_go_back() {
+    const THREADS: u64 = 400;
+    let pool = Pool::new();
+    let source = "tests/csrc/idle_threads.c";
+    let program = compiler::compile_with_headers(pool.files(), source, "idle_threads", &["-O1", "-pthread"]);
+    let program = pool.program(program).arg(THREADS.to_string()).env("POOLSCOPE_GC_MS", "700");
+    let mut running = program.env("POOLSCOPE_SCAVENGE_MS", "1500").start();
+    let said = running.wait_until("it holds", |running| {
+        running.stdout().trim_end().strip_prefix("holds ").map(|blocks| blocks.parse::<u64>().expect("a number"))
+    });
+    assert_soon(&pool, running.pid(), "all threads sleep", said, |stats| blocks(stats, 500));
+    let caches = |stats: &Value| number(&stats["usage"]["thread_caches"]);
+    let mut last = stats(&pool, running.pid());
+    let before = caches(&last);
+    let begun = Instant::now();
+    while caches(&last) > before / 4 && begun.elapsed() < Duration::from_secs(20) {
+        let now = stats(&pool, running.pid());
+        assert_eq!(blocks(&now, 500), said, "after {:?}: {now:#}", begun.elapsed());
+        let [was, is] = [&last, &now].map(|stats| number(&stats["thread_caches"]["allocs"]));
+        assert!(is >= was, "there were {was} allocations, and then {is}");
+        last = now;
+    }
+    assert!(caches(&last) <= before / 4, "the caches are still there: {last:#}");
+    running.end_input();
+    running.finish();
+}
+
 /// Each thread keeps some of the other's blocks that it frees, and uses them again.
 #[test]
 fn what_threads_exchange_is_known_to_the_block() {

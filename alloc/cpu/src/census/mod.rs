@@ -52,6 +52,9 @@ const OWN_MAX: u64 = 16 << 20;
 pub const INTERVAL_MS: u64 = 80;
 /// Between two censuses, the thread rests this many times as long as one took.
 const REST: u64 = 100;
+/// The same while memory goes back, which makes figures wrong until the next census: some seconds at the end of a
+/// program's work.
+const REST_WHILE_GIVING: u64 = 20;
 /// So often the pages are walked for one census while spans come and go meanwhile.
 const WALKS_MAX: u32 = 3;
 
@@ -199,7 +202,7 @@ pub fn look(slow: SlowPath) -> Option<u64> {
         stop_watching(slow);
         return None;
     }
-    Some(rest_ms(begun).max(INTERVAL_MS))
+    Some((took_ns(begun) * REST / 1_000_000).max(INTERVAL_MS))
 }
 
 /// What the pool's thread does after it has given memory back: what the last census found is not so any more. Returns
@@ -207,13 +210,12 @@ pub fn look(slow: SlowPath) -> Option<u64> {
 pub fn look_again(slow: SlowPath) -> u64 {
     let begun = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     take(slow);
-    rest_ms(begun)
+    took_ns(begun) * REST_WHILE_GIVING / 1_000_000
 }
 
-/// How long to rest after a census that was begun at this time of the thread's.
-fn rest_ms(begun: u64) -> u64 {
-    let took_ns = os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun);
-    took_ns * REST / 1_000_000
+/// What a census has taken that was begun at this time of the thread's.
+fn took_ns(begun: u64) -> u64 {
+    os::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(begun)
 }
 
 /// Before the watcher ends: calls are counted, and what was not counted before is published.

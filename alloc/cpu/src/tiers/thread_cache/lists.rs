@@ -220,6 +220,9 @@ impl Heap {
         }
         for (index, head) in self.head.iter().enumerate() {
             let first = head.replace(BlockPtr::NULL);
+            let count = &self.counts[index];
+            // It says what the list had when it was made, also where the program has taken all of it since.
+            count.cached.set(0);
             if first.is_null() {
                 continue;
             }
@@ -227,9 +230,7 @@ impl Heap {
                 Some(slab) => Self::put_back(slab, first),
                 None => self.send_blocks(slow, first, true),
             };
-            let count = &self.counts[index];
             count.allocs.set(count.allocs.get() - u64::from(blocks));
-            count.cached.set(0);
         }
     }
 
