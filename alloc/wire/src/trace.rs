@@ -50,7 +50,7 @@ pub const TRACE_PAGE: usize = 4096;
 pub const TRACE_SUFFIX: &str = ".trace";
 
 /// Most rings of a trace: threads that come then are not recorded, and counted.
-pub const MAX_RINGS: u32 = 512;
+pub const MAX_RINGS: u32 = 8192;
 
 /// Slots of a thread's table of stacks, slot 0 included.
 pub const STACK_SLOTS: usize = 1 << 14;

@@ -1,7 +1,7 @@
 //! What a recording has: every call with its stack and its bytes, whichever thread frees a block.
 
 use poolscope_e2e::Pool;
-use poolscope_e2e::compiler::{compile, compile_library};
+use poolscope_e2e::compiler::{compile, compile_library, compile_with_headers};
 use serde_json::Value;
 
 use crate::harness::{FILE, assert_as_said, assert_nothing_lost, by_function, number, record, report, traced};
@@ -191,4 +191,20 @@ fn programs_that_nobody_here_wrote_are_recorded_whole() {
     let of_python = report(&pool, &[]);
     assert_nothing_lost(&of_python);
     assert!(of_python["threads"].as_array().unwrap().len() >= 3);
+}
+
+/// Of more than 512 at a time, the events of the later ones were lost.
+#[test]
+fn six_hundred_threads_at_a_time_are_recorded() {
+    const THREADS: u64 = 600;
+    let pool = Pool::new();
+    let source = "tests/csrc/idle_threads.c";
+    let program = compile_with_headers(pool.files(), source, "idle_threads", &["-O1", "-g", "-pthread"]);
+    let output = record(&pool, &["--ring", "64K"], &[program.to_str().unwrap(), &THREADS.to_string()]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stdout.contains(&format!("holds {}", 16 * THREADS)), "{}", output.report());
+    let report = report(&pool, &[]);
+    assert_nothing_lost(&report);
+    let [allocations, _, frees] = by_function(&report)["work"];
+    assert_eq!((allocations, allocations - frees), (3000 * THREADS, 16 * THREADS));
 }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::model::snapshot::ProcessState;
-use poolscope_profiler::process::Scheduling;
 use poolscope_profiler::process::clock::monotonic_ns;
+use poolscope_profiler::process::{self, Scheduling};
 use poolscope_profiler::recording::events::session::Summary;
 use poolscope_profiler::recording::recorder::alarm::Alarm;
 use poolscope_profiler::recording::recorder::{Options, Order, Progress, RecordError, Recorder};
@@ -84,9 +84,10 @@ pub(crate) struct Record {
     /// Stop after so many seconds. Of a process that runs already, they begin with its answer
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     duration: Option<Duration>,
-    /// Room for the events of each thread, in /dev/shm: a power of two
-    #[arg(long, value_name = "BYTES", default_value = "2MiB", value_parser = parse_ring)]
-    ring: u64,
+    /// Room for the events of each thread, in /dev/shm: a power of two. If it is not given, 2MiB; less for a process
+    /// that runs already and has more than 128 threads, which share 256MiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_ring)]
+    ring: Option<u64>,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -128,6 +129,16 @@ const OWN_POOL: &str = "the program has a pool of its own, which serves what it 
 /// Whether a recording ended because there is another segment to record.
 fn is_replaced(ended: &str) -> bool {
     [REPLACED, OWN_POOL].contains(&ended)
+}
+
+/// Room for the events of a thread, and for those of all that a process has when its recording begins.
+const RING: u64 = 2 << 20;
+const ALL_RINGS: u64 = 256 << 20;
+
+/// Room for the events of each of so many threads.
+fn ring_for(threads: usize) -> u64 {
+    let share = ALL_RINGS / threads.next_power_of_two() as u64;
+    share.clamp(1 << RING_BYTES_LOG2.start(), RING)
 }
 
 fn parse_ring(text: &str) -> Result<u64, String> {
@@ -218,7 +229,7 @@ impl Record {
                 _ => Order::GoOn,
             }
         };
-        self.record(&entry.path, output, false, order)?;
+        self.record((pid, &entry.path), output, false, order)?;
         Ok(0)
     }
 
@@ -302,7 +313,7 @@ impl Record {
                 }
                 Order::GoOn
             };
-            let why = self.record(&path, output, true, replaced_or(order, pid, &path))?;
+            let why = self.record((pid, &path), output, true, replaced_or(order, pid, &path))?;
             if !is_replaced(&why) {
                 return Ok(());
             }
@@ -343,7 +354,7 @@ impl Record {
     /// recorded: then the output is as it was.
     fn record(
         &self,
-        path: &Path,
+        (pid, path): (u32, &Path),
         output: &Output,
         from_start: bool,
         mut order: impl FnMut(&Progress) -> Order,
@@ -351,7 +362,7 @@ impl Record {
         let lossless = if from_start { !self.lossy } else { self.lossless };
         let request = Request {
             number: (std::process::id().rotate_left(16) ^ monotonic_ns() as u32).max(1),
-            ring_bytes: self.ring,
+            ring_bytes: self.ring.unwrap_or_else(|| ring_for(process::threads(pid).len())),
             lossless,
             free_stacks: self.free_stacks,
         };
@@ -499,4 +510,15 @@ fn line(progress: &Progress) -> String {
         progress.stacks,
         figures::bytes(progress.bytes as f64)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_threads_share_the_room_of_128() {
+        let rings = [0, 1, 128, 129, 1000, 8000, 100_000].map(|threads| ring_for(threads) >> 10);
+        assert_eq!(rings, [2048, 2048, 2048, 1024, 256, 64, 64]);
+    }
 }
