@@ -260,8 +260,11 @@ fn abandon(slow: SlowPath, request: usize) {
     call_recorder();
 }
 
-/// The longest time between two looks of a thread that waits for room, in microseconds.
+/// The longest time between two looks of a thread that waits for room, in microseconds: at least this, and so much for
+/// each ring. All threads may wait at a time, and the recorder needs a processor to make room for them.
 const NAP_MAX_US: u32 = 1000;
+const NAP_OF_RING_US: u32 = 20;
+static NAP_US: AtomicU32 = AtomicU32::new(NAP_MAX_US);
 
 /// Waits until `has_room`, for as long as the recorder lives, but not forever. Whether there is room.
 pub fn wait_for_reader(slow: SlowPath, request: u64, mut has_room: impl FnMut() -> bool) -> bool {
@@ -282,7 +285,7 @@ pub fn wait_for_reader(slow: SlowPath, request: u64, mut has_room: impl FnMut() 
             return false;
         }
         // A ring holds what a thread does in milliseconds: who comes late for its room loses nothing.
-        os::sleep_us((20u32 << (tries - 16).min(8)).min(NAP_MAX_US));
+        os::sleep_us((20u32 << (tries - 16).min(16)).min(NAP_US.load(Ordering::Relaxed)));
     }
 }
 
@@ -311,6 +314,7 @@ pub fn new_ring(slow: SlowPath) -> Option<NewRing> {
         ring = segment::map_beside(TRACE_SUFFIX, ring_offset(session.rings, len as u64), len)?.cast::<RingHeader>();
     }
     session.rings += 1;
+    NAP_US.store(NAP_MAX_US.max(NAP_OF_RING_US * session.rings), Ordering::Relaxed);
     NEW_RING.set(ring.cast(), len);
     // SAFETY: the ring was just made; files are made of zeroes.
     unsafe { (*ring).tail_check = check_word(0) };
