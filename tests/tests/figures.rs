@@ -435,6 +435,26 @@ fn the_dashboard_shows_how_much_a_slow_program_allocates_a_second() {
     running.signal(libc::SIGKILL);
 }
 
+/// A census of many threads is rare, so that it was now and then two of them in one second, and none in the next.
+#[test]
+fn the_dashboard_shows_how_much_many_threads_allocate_a_second() {
+    const THREADS: u32 = 300;
+    let pool = Pool::new();
+    let source = "tests/csrc/steadily.c";
+    let steadily = compiler::compile_with_headers(pool.files(), source, "steadily", &["-O1", "-pthread"]);
+    let mut running = pool.program(steadily).args([&THREADS.to_string(), "1000", "200"]).start();
+    running.wait_for_line("up");
+    sleep(Duration::from_secs(2));
+    let truth = f64::from(THREADS) * 200.0 * 1008.0;
+    for _ in 0..6 {
+        let rates = json(&pool, running.pid())["rates"].clone();
+        let bytes = rates["allocated_bytes_per_second"].as_f64().expect("a rate");
+        println!("{bytes} of {truth} bytes a second");
+        assert!((0.75..1.25).contains(&(bytes / truth)), "{rates}, and {truth} are true");
+    }
+    running.signal(libc::SIGKILL);
+}
+
 /// Each thread counts its samples while it lives; what others took is nobody's.
 #[test]
 fn living_threads_have_samples() {

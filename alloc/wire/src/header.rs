@@ -182,8 +182,9 @@ record! {
         28 parent_pid: u32,
         /// Effective user id.
         32 uid: u32,
-        /// Zero.
-        36 reserved0: u32,
+        /// 1 while the counters are as of the last census ([`census_ns`](Self::census_ns)); otherwise each is as of its
+        /// last change. 0 in a segment of before.
+        36 is_watched: u32,
         /// Start of the process in clock ticks after boot: field 22 of `/proc/PID/stat`. As all times but the real one,
         /// as it is outside of time namespaces.
         40 start_ticks: u64,

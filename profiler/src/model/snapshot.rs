@@ -100,6 +100,12 @@ impl Snapshot {
         Some(Most { bytes: in_use, time_ns: if running { self.taken_ns } else { last_ns } })
     }
 
+    /// `CLOCK_MONOTONIC` in nanoseconds of what the counters of classes, threads and tiers say. In a program that is
+    /// large, or has many threads, that may be a second ago.
+    pub fn counted_ns(&self) -> u64 {
+        self.tiers.census_ns.map_or(self.taken_ns, |census_ns| census_ns.min(self.taken_ns))
+    }
+
     /// The statistics of the pool, as the process itself would give them.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
@@ -214,6 +220,7 @@ pub struct Tiers {
     words: Vec<u64>,
     unbacked: [u64; Unbacked::COUNT],
     resident: Option<u64>,
+    census_ns: Option<u64>,
 }
 
 impl Tiers {
@@ -226,6 +233,11 @@ impl Tiers {
     /// ([`Stats::resident`]).
     pub(crate) fn with_memory(self, unbacked: [u64; Unbacked::COUNT], resident: Option<u64>) -> Self {
         Tiers { unbacked, resident, ..self }
+    }
+
+    /// As of a census at this time, if they are of one.
+    pub(crate) fn of_census(self, census_ns: Option<u64>) -> Self {
+        Tiers { census_ns, ..self }
     }
 
     /// With a counter that is known to have got as far as `value`.

@@ -75,6 +75,7 @@ pub fn publish_census(unbacked: &[u64; Unbacked::COUNT], grounds: &[Ground], hea
             (&raw mut (*header).grounds).cast::<Ground>().add(at).write_volatile(*ground);
         }
         (&raw mut (*header).census_ns).write_volatile(os::clock_ns(libc::CLOCK_MONOTONIC));
+        (&raw mut (*header).is_watched).write_volatile(u32::from(!threads_publish()));
         fence(Ordering::SeqCst);
         seq.write_volatile(seq.read_volatile().wrapping_add(1));
     }

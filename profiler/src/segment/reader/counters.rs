@@ -51,7 +51,8 @@ impl SegmentReader {
                 // A thread publishes each sample at once where no census does, and the total follows.
                 let samples = threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.samples));
                 let tiers = tiers.at_least(TierCounter::Samples, samples);
-                let tiers = tiers.with_memory(before.unbacked, resident);
+                let census_ns = (before.is_watched == 1).then_some(before.census_ns);
+                let tiers = tiers.with_memory(before.unbacked, resident).of_census(census_ns);
                 return Ok(Counters { tiers, classes, threads, residence: of_process });
             }
             std::thread::sleep(CENSUS_WAIT);

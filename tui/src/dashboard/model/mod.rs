@@ -99,7 +99,7 @@ pub(crate) struct Model {
 /// Changes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
-    /// Bytes allocated: see [`allocated_since`].
+    /// Bytes allocated: see [`allocated_per_second`].
     pub(crate) alloc_bytes: f64,
     /// Blocks allocated, from the counters of the classes.
     pub(crate) allocs: f64,
@@ -320,6 +320,10 @@ impl Modeller {
         let seconds = before
             .map(|b| snapshot.taken_ns.saturating_sub(b.snapshot.taken_ns) as f64 / 1e9)
             .filter(|&seconds| seconds > 0.01);
+        // The counters may be older than the reading, and the same as at the one before.
+        let counted_seconds = before
+            .map(|b| snapshot.counted_ns().saturating_sub(b.snapshot.counted_ns()) as f64 / 1e9)
+            .filter(|&seconds| seconds > 0.01);
         let whole = Arc::new(profile);
         let profile = if snapshot.devices.is_empty() && !whole.has(Memory::Device(None)) {
             Arc::clone(&whole)
@@ -359,12 +363,15 @@ impl Modeller {
         };
         let (live, allocated) = (sum(|s| s.in_use), sum(|s| s.allocated));
         let old = before.map(|b| &*b.snapshot);
-        let rates = match (before, seconds) {
-            (Some(b), Some(seconds)) => Some(Rates {
-                alloc_bytes: allocated_since(&snapshot, &b.snapshot, allocated.bytes - b.allocated) / seconds,
-                allocs: blocks(&snapshot).saturating_sub(blocks(&b.snapshot)) as f64 / seconds,
-                samples: grown(&snapshot, &b.snapshot, TierCounter::Samples) / seconds,
-            }),
+        let rates = match (before, seconds.zip(counted_seconds)) {
+            (Some(b), Some((seconds, counted_seconds))) => {
+                let sampled = (allocated.bytes - b.allocated) / seconds;
+                Some(Rates {
+                    alloc_bytes: allocated_per_second(&snapshot, &b.snapshot, sampled, counted_seconds),
+                    allocs: blocks(&snapshot).saturating_sub(blocks(&b.snapshot)) as f64 / counted_seconds,
+                    samples: grown(&snapshot, &b.snapshot, TierCounter::Samples) / counted_seconds,
+                })
+            }
             (Some(b), None) => b.rates,
             _ => None,
         };
@@ -406,12 +413,12 @@ impl Modeller {
             family: watched.family.to_vec(),
             rates,
             memory: self.memory,
-            tiers: tier_rows(&snapshot, old, seconds),
+            tiers: tier_rows(&snapshot, old, counted_seconds),
             flame: (!self.without_tree).then(|| Arc::new(self.tree.grow(&profile, &sites, &self.runtime, USUAL))),
             runtime: Arc::clone(&self.runtime),
             site_of_stacks: watched.site_of_stacks.into(),
-            classes: class_rows(&snapshot, old, seconds),
-            threads: thread_rows(&snapshot, old, seconds, names),
+            classes: class_rows(&snapshot, old, counted_seconds),
+            threads: thread_rows(&snapshot, old, counted_seconds, names),
             sites,
             devices: device_rows(&mut self.devices, &snapshot, &whole, old, seconds),
             history: self.history.clone(),
@@ -471,18 +478,19 @@ fn device_rows(
     now.devices.iter().map(row).collect()
 }
 
-/// Bytes of the blocks that were allocated between two readings, of which the samples say so many.
+/// Bytes of the blocks that were allocated in a second between two readings, of which the samples say so many. The
+/// counters were these seconds apart.
 ///
 /// A program that allocates slowly has a sample in many seconds: by samples it allocates nothing, and then half a
 /// megabyte at once. Only of large blocks no counter says how long they were, and of these most are sampled. Where
 /// every block is recorded, the records say what was asked for.
-fn allocated_since(now: &Snapshot, before: &Snapshot, sampled: f64) -> f64 {
+fn allocated_per_second(now: &Snapshot, before: &Snapshot, sampled: f64, seconds: f64) -> f64 {
     if now.exact {
         return sampled.max(0.0);
     }
     let bytes = |class: &ClassStats| class.allocs().saturating_mul(class.block_bytes);
     let bytes = |snapshot: &Snapshot| snapshot.classes.iter().map(bytes).sum::<u64>();
-    let counted = bytes(now).saturating_sub(bytes(before)) as f64;
+    let counted = bytes(now).saturating_sub(bytes(before)) as f64 / seconds;
     let is_all = !now.classes.is_empty() && grown(now, before, TierCounter::LargeAllocs) == 0.0;
     if is_all { counted } else { sampled.max(counted) }
 }
