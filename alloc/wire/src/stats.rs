@@ -22,11 +22,10 @@
 //! A program that makes few calls counts each of them: all figures are exact at any moment. A program that makes many
 //! is looked at by the pool's own thread: it takes a *census* of all blocks each 80 ms, or at longer intervals where
 //! that takes more than a hundredth of a processor (some 3 ms for each gigabyte of small blocks in use, and some
-//! 10 us for each thread that uses many classes). The figures of the segment
-//! are those of the last census, also after the process was killed. A census does not stop the program, so that each of
-//! its counters is off by at most what the threads do while it runs. When nothing has changed between two censuses,
-//! calls are counted again, beginning with an exact count of everything, and the thread ends: an idle program has no
-//! wake-ups, and its figures are exact.
+//! 10 us for each thread that uses many classes). The figures of the segment are those of the last census, also after
+//! the process was killed. A census does not stop the program, so that each of its counters is off by at most what the
+//! threads do while it runs. When nothing has changed between two censuses, calls are counted again, beginning with an
+//! exact count of everything, and the thread ends: an idle program has no wake-ups, and its figures are exact.
 //!
 //! `malloc_stats`, `mallinfo2`, `malloc_info` and `stats()` take a census themselves. Batches of
 //! the transfer cache count 64 at a time.
