@@ -10,8 +10,14 @@ use std::time::{Duration, Instant};
 use poolscope_e2e::{Pool, Program, Running, compiler, sample};
 use serde_json::Value;
 
+/// A program of `tests/csrc`.
+fn compiled(pool: &Pool, name: &str) -> PathBuf {
+    let source = format!("tests/csrc/{name}.c");
+    compiler::compile_with_headers(pool.files(), &source, name, &["-O1", "-pthread"])
+}
+
 fn idle(pool: &Pool) -> PathBuf {
-    compiler::compile_with_headers(pool.files(), "tests/csrc/figures.c", "idle", &["-O1", "-pthread"])
+    compiled(pool, "figures")
 }
 
 /// The statistics of a process as a reader has them.
@@ -133,9 +139,7 @@ fn what_a_program_has_freed_is_known_however_it_goes_idle() {
 fn what_many_sleeping_threads_hold_is_known_while_their_caches_go_back() {
     const THREADS: u64 = 400;
     let pool = Pool::new();
-    let source = "tests/csrc/idle_threads.c";
-    let program = compiler::compile_with_headers(pool.files(), source, "idle_threads", &["-O1", "-pthread"]);
-    let program = pool.program(program).arg(THREADS.to_string()).env("POOLSCOPE_GC_MS", "700");
+    let program = pool.program(compiled(&pool, "idle_threads")).arg(THREADS.to_string()).env("POOLSCOPE_GC_MS", "700");
     let mut running = program.env("POOLSCOPE_SCAVENGE_MS", "1500").start();
     let said = running.wait_until("it holds", |running| {
         running.stdout().trim_end().strip_prefix("holds ").map(|blocks| blocks.parse::<u64>().expect("a number"))
@@ -423,8 +427,8 @@ fn the_dashboard_shows_what_is_in_use() {
 #[test]
 fn the_dashboard_shows_how_much_a_slow_program_allocates_a_second() {
     let pool = Pool::new();
-    let slowly = compiler::compile_with_headers(pool.files(), "tests/csrc/slowly.c", "slowly", &["-O1"]);
-    let mut running = pool.program(slowly).args(["1000", "100"]).env("POOLSCOPE_PERIOD", "512K").start();
+    let mut running =
+        pool.program(compiled(&pool, "slowly")).args(["1000", "100"]).env("POOLSCOPE_PERIOD", "512K").start();
     running.wait_for_line("up");
     for _ in 0..4 {
         let rates = json(&pool, running.pid())["rates"].clone();
@@ -440,9 +444,7 @@ fn the_dashboard_shows_how_much_a_slow_program_allocates_a_second() {
 fn the_dashboard_shows_how_much_many_threads_allocate_a_second() {
     const THREADS: u32 = 300;
     let pool = Pool::new();
-    let source = "tests/csrc/steadily.c";
-    let steadily = compiler::compile_with_headers(pool.files(), source, "steadily", &["-O1", "-pthread"]);
-    let mut running = pool.program(steadily).args([&THREADS.to_string(), "1000", "200"]).start();
+    let mut running = pool.program(compiled(&pool, "steadily")).args([&THREADS.to_string(), "1000", "200"]).start();
     running.wait_for_line("up");
     sleep(Duration::from_secs(2));
     let truth = f64::from(THREADS) * 200.0 * 1008.0;

@@ -439,9 +439,9 @@ impl Record {
 fn replaced_or(mut order: impl FnMut(&Progress) -> Order, pid: u32, path: &Path) -> impl FnMut(&Progress) -> Order {
     let mut looked = Instant::now();
     move |progress| {
-        // What the program has become waits for its recorder, and has removed this segment.
-        let is_due = looked.elapsed() > TELL_EVERY / 4 || looked.elapsed() > NAP && !path.exists();
-        if is_due {
+        // What the program has become waits for its recorder, and has removed this segment. So may somebody else have.
+        let waited = looked.elapsed();
+        if waited > TELL_EVERY / 4 || waited > LONG_NAP && !path.exists() {
             looked = Instant::now();
             match target::replacement(pid, path) {
                 Some(Replacement::Exec) => return Order::Gone(REPLACED),
