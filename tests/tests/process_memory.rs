@@ -288,3 +288,26 @@ fn a_thread_that_works_now_and_then_has_hardly_more_pages_than_its_blocks_fill()
     println!("{used} pages, {needed} needed");
     assert!(needed > 70.0 && used < 1.5 * needed, "{used} pages, {needed} needed");
 }
+
+/// A thread's structures lay in arrays by class, all of which were written to when it began: 48 KiB for one block.
+#[test]
+fn a_thread_that_allocates_little_makes_the_program_little_larger() {
+    let pool = Pool::new();
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/little_each.c", "little_each", &["-O1"]);
+    for (sizes, most) in [("1", 24), ("4", 36)] {
+        let bytes = |program: Program| {
+            let output = program.args(["400", sizes, "3000"]).run().silent_success();
+            let words = output.stdout.split_ascii_whitespace().skip(1);
+            words.map(|word| word.parse::<u64>().expect("a number")).collect::<Vec<_>>()
+        };
+        // What the C library and the kernel have of a thread anyway.
+        let with_none = Program::new(&program).args(["400", "0", "0"]).run().silent_success().stdout;
+        let with_none: u64 =
+            with_none.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("bytes");
+        for now in bytes(pool.program(&program)) {
+            let kib = now.saturating_sub(with_none) >> 10;
+            println!("{sizes} sizes: {kib} KiB");
+            assert!(kib <= most, "{kib} KiB for a thread with blocks of {sizes} sizes");
+        }
+    }
+}

@@ -38,9 +38,9 @@ use crate::sync::reasons::{self, Reason};
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 use crate::threads::detour;
 use crate::threads::heaps;
-use crate::tiers::notes::Notes;
+use crate::tiers::notes::{ClassNotes, update};
 use crate::tiers::publish as heap_publish;
-use crate::tiers::thread_cache::Heap;
+use crate::tiers::thread_cache::{ClassSlabs, Heap};
 
 use walk::{Found, Pieces, walk};
 
@@ -70,20 +70,17 @@ static LACKS_THREAD: AtomicBool = AtomicBool::new(false);
 /// A forked child has to find out what the heaps of its parent's threads hold.
 static INHERITED: AtomicBool = AtomicBool::new(false);
 
-impl Notes {
-    /// Before the pages are walked.
-    fn begin(&self, heap: &Heap) {
-        for class in SizeClass::all() {
-            self.frees[class.index()].set(heap.counters(class).frees);
-            self.uncounted[class.index()].set(0);
-            self.unsent[class.index()].set(0);
-        }
+impl ClassNotes {
+    /// Before the pages are walked, with what the heap's thread has counted as freed.
+    fn begin(&self, frees: u64) {
+        update(&self.frees, frees);
+        update(&self.uncounted, 0);
+        update(&self.unsent, 0);
     }
 
-    /// Adds blocks of a class that the heap's thread has freed and not counted.
-    fn add_uncounted(&self, class: SizeClass, blocks: u32) {
-        let uncounted = &self.uncounted[class.index()];
-        uncounted.set(uncounted.get() + blocks);
+    /// Adds blocks that the heap's thread has freed and not counted.
+    fn add_uncounted(&self, blocks: u32) {
+        self.uncounted.set(self.uncounted.get() + blocks);
     }
 }
 
@@ -111,11 +108,11 @@ pub fn is_watching() -> bool {
 #[cold]
 pub fn counted_call(slow: SlowPath, heap: &'static Heap) {
     let epoch = EPOCH.load(Ordering::Acquire);
-    if heap.watch.notes.epoch.get() != epoch {
+    if heap.watch.epoch.get() != epoch {
         heap.empty_outbox(slow);
         heap.count_all();
         // Before it is published: a census that runs meanwhile keeps its hands off.
-        heap.watch.notes.epoch.set(epoch);
+        heap.watch.epoch.set(epoch);
         heap_publish::publish_classes(heap);
     }
     publish::publish_tiers();
@@ -247,7 +244,7 @@ pub fn note_child() {
 
 /// A heap that another thread takes over counts anew.
 pub fn forget(heap: &Heap) {
-    heap.watch.notes.epoch.set(0);
+    heap.watch.epoch.set(0);
 }
 
 /// Takes a census and publishes it. Whether anything has changed since the last one.
@@ -259,7 +256,7 @@ pub fn take(slow: SlowPath) -> bool {
         let moved = spans_moved();
         USED.store(counters::get(TierCounter::SystemUsed), Ordering::Relaxed);
         CALLS_SEEN.store(calls(), Ordering::Relaxed);
-        heaps::for_each_heap(|heap| heap.watch.notes.begin(heap));
+        heaps::for_each_heap(begin_heap);
         walk(pieces, found);
         walks += 1;
         // A span that changed hands was counted as what it was, and the counters say what it is.
@@ -281,32 +278,35 @@ pub fn take(slow: SlowPath) -> bool {
     core::mem::replace(before, changes) != changes
 }
 
+/// Before the pages are walked.
+fn begin_heap(heap: &'static Heap) {
+    heap.classes().for_each(|(class, of)| of.notes.begin(heap.counters(class).frees));
+}
+
 /// Publishes what a heap's thread has and has done; a sum over it.
 fn publish_heap(heap: &'static Heap) -> u64 {
-    let notes = &heap.watch.notes;
     let visits = heap.visits();
-    let same_visits = notes.visits.replace(visits) == visits;
+    let same_visits = heap.watch.counted_at.replace(visits) == visits;
     heap.outbox.for_each_open(|class, blocks| {
-        let unsent = &notes.unsent[class.index()];
+        let unsent = &heap.of(class).notes.unsent;
         unsent.set(unsent.get() + blocks);
     });
     let mut sum = visits;
     let mut add = |part: u64| sum = part.wrapping_add(u64::wrapping_mul(sum, 31));
-    for class in SizeClass::all() {
+    for (class, ClassSlabs { notes, .. }) in heap.classes() {
         let mut counters = heap.counters(class);
         if counters.is_unused() {
             continue;
         }
         if !class.is_medium() {
-            let known = &notes.lists[class.index()];
             let list = heap.list(class);
-            if !same_visits || known.get().0 != list {
-                known.set(heap.count_list(class));
+            if !same_visits || notes.list.get().0 != list {
+                notes.list.set(heap.count_list(class));
             }
-            counters.cached = known.get().1.into();
-            counters.frees = notes.frees[class.index()].get() + u64::from(notes.uncounted[class.index()].get());
+            counters.cached = notes.list.get().1.into();
+            counters.frees = notes.frees.get() + u64::from(notes.uncounted.get());
         }
-        counters.sent += u64::from(notes.unsent[class.index()].get()) + heap.exchange.blocks(class) as u64;
+        counters.sent += u64::from(notes.unsent.get()) + heap.exchange.blocks(class) as u64;
         [counters.allocs, counters.frees, counters.cached, counters.sent, counters.returned]
             .into_iter()
             .for_each(&mut add);
@@ -318,7 +318,7 @@ fn publish_heap(heap: &'static Heap) -> u64 {
 
 fn publish_class(heap: &'static Heap, class: SizeClass, counters: ClassCounters) {
     // Its thread has counted everything, and does so with each call.
-    let counts_itself = is_counting() && heap.watch.notes.epoch.get() == EPOCH.load(Ordering::Acquire);
+    let counts_itself = is_counting() && heap.watch.epoch.get() == EPOCH.load(Ordering::Acquire);
     if !counts_itself {
         heap_publish::publish_found(heap, class, counters);
     }

@@ -180,7 +180,7 @@ impl Read {
         if self.tag > owner::LARGE && !class.is_medium() {
             // SAFETY: any other tag is a heap's.
             let heap = unsafe { heap_of(self.tag) };
-            heap.watch.notes.add_uncounted(class, (carved - in_use).saturating_sub(counted));
+            heap.of(class).notes.add_uncounted((carved - in_use).saturating_sub(counted));
         }
     }
 }

@@ -100,6 +100,9 @@ fn allocate_block(
             continue;
         }
         if heap.is_sample_due(class) {
+            if heap.begin_class(class) {
+                continue;
+            }
             if may_sample {
                 if sampler::is_refused(slow, heap) {
                     return None;

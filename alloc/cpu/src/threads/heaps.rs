@@ -69,6 +69,8 @@ pub fn adopt_heap(slow: SlowPath) -> Option<&'static Heap> {
     let registry = REGISTRY.lock(slow);
     let heap = registry.unused.get()?;
     registry.unused.set(heap.registration.next_unused.take());
+    drop(registry);
+    heap.begin_rounds();
     Some(heap)
 }
 
@@ -91,7 +93,7 @@ pub fn new_heap(slow: SlowPath) -> Option<&'static Heap> {
         heap.registration.next_heap.set(unsafe { ALL.load(Ordering::Relaxed).as_ref() });
         ALL.store((&raw const *heap).cast_mut(), Ordering::Release);
     }
-    heap.start_budgets();
+    heap.seed();
     Some(heap)
 }
 

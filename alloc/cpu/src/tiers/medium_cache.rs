@@ -25,6 +25,7 @@ use crate::sampling::budget::Budget;
 use crate::settings::{self, Numa};
 use crate::sync;
 use crate::sync::spin_lock::SlowPath;
+use crate::tiers::notes::update;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 use crate::tiers::thread_cache::limit::cache_limit;
@@ -129,9 +130,9 @@ impl MediumCache {
         unsafe { self.stacks.get_unchecked(class.index() - SMALL_CLASSES) }
     }
 
-    /// The budgets of all medium classes.
+    /// The budgets of all medium classes of which something was allocated.
     pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
-        self.stacks.iter().map(|stack| &stack.budget)
+        self.stacks.iter().map(|stack| &stack.budget).filter(|budget| !budget.is_new())
     }
 
     /// Bytes that all stacks may hold together.
@@ -183,9 +184,9 @@ impl MediumCache {
 
     /// Starts again with small bounds.
     pub fn forget_limits(&self) {
-        self.stacks.iter().for_each(|stack| stack.set_limit(0));
-        self.misses.iter().for_each(|misses| misses.set(0));
-        self.reserved.set(0);
+        self.stacks.iter().filter(|stack| stack.limit.get() > 0).for_each(|stack| stack.set_limit(0));
+        self.misses.iter().for_each(|misses| update(misses, 0));
+        update(&self.reserved, 0);
     }
 
     /// Notes a miss, and raises the bound of the class if all stacks together may hold that much: the new bound. `None`
@@ -360,8 +361,12 @@ impl Heap {
     /// Gives back the one block that is kept of all classes without a bound, and its slab if that is empty: when the
     /// program becomes larger.
     pub fn leave_alone(&'static self, slow: SlowPath) {
-        let class = self.medium.alone.replace(SizeClass(0));
-        if class.is_medium() && self.medium.stack(class).limit.get() == 0 {
+        let class = self.medium.alone.get();
+        if !class.is_medium() {
+            return;
+        }
+        self.medium.alone.set(SizeClass(0));
+        if self.medium.stack(class).limit.get() == 0 {
             self.trim_medium(slow, class, 0);
             self.leave_empty(slow, class);
         }

@@ -8,36 +8,44 @@ use core::sync::atomic::AtomicPtr;
 
 use poolscope_capture::{MAX_DEPTH, ThreadState, Trail};
 
-use crate::layout::size_class::{CLASSES, SMALL_CLASSES};
+use crate::layout::size_class::SMALL_CLASSES;
 use crate::sampling::budget::Budget;
 use crate::sampling::governor::Governor;
-use crate::sampling::large_budgets::LargeBudgets;
 use crate::sync::spin_lock::SpinLock;
 use crate::tiers::thread_cache::Heap;
+
+/// Writes a word of a heap where that changes it: a page that has nothing but zeroes takes no memory, and few threads
+/// use all classes.
+#[inline(always)]
+pub fn update<T: Copy + PartialEq>(cell: &Cell<T>, value: T) {
+    if cell.get() != value {
+        cell.set(value);
+    }
+}
 
 /// The sampler's part of a heap (`thread_cache/budgets.rs`, `sampler/`).
 ///
 /// A budget is counted down by what is allocated, and a sample is due where it ends. All is the heap's thread's alone,
 /// but for `samples`, which readers of the segment are shown.
+#[repr(C)]
 pub struct Sampling {
-    /// Bytes until the next sample, for each small class. Medium ones have theirs with their stack.
-    pub budget: [Budget; SMALL_CLASSES],
-    /// Bytes until the next sample among large blocks, by where they come from.
-    pub large_budgets: LargeBudgets,
     /// Holds the samples to a rate.
     pub governor: Governor,
     /// State of the random number generator.
     pub random: Cell<u64>,
-    /// The thread is taking a sample: what it allocates meanwhile is not sampled.
-    pub in_sampler: Cell<bool>,
+    /// Samples taken.
+    pub samples: Cell<u64>,
     /// The leak checker's scope that the thread is in; every allocation is recorded while it is not 0.
     pub scope: Cell<u32>,
     /// How often the thread has said that what it allocates is no leak, and not taken it back.
     pub ignores: Cell<u32>,
     /// The label that the thread is under; 0 if it is under none.
     pub label: Cell<u32>,
-    /// Samples taken.
-    pub samples: Cell<u64>,
+    /// The thread is taking a sample: what it allocates meanwhile is not sampled.
+    pub in_sampler: Cell<bool>,
+    /// Bytes until the next sample, for each small class. Medium ones have theirs with their stack, and large ones by
+    /// where they come from.
+    pub budget: [Budget; SMALL_CLASSES],
     /// What captures of the thread's stack need (`entry/capture.rs`): one at a time.
     pub capture: UnsafeCell<Capture>,
 }
@@ -94,23 +102,23 @@ pub struct Watch {
     pub visits: Cell<u64>,
     /// The collector's notes.
     pub idle: Idle,
-    /// The census's.
-    pub notes: Notes,
+    /// The number of `census::EPOCH` when the heap's thread counted everything. The thread's.
+    pub epoch: Cell<u32>,
+    /// What `visits` was at the last census.
+    pub counted_at: Cell<u64>,
 }
 
-/// What the census knows of a heap. Zeroed memory is nothing.
-pub struct Notes {
-    /// The number of `census::EPOCH` when the heap's thread counted everything. The thread's; the rest is the census's.
-    pub epoch: Cell<u32>,
-    /// What its thread had counted as freed of each class before the pages were walked, and the blocks that it has
-    /// freed and not counted: in this order, so that none is counted twice.
-    pub frees: [Cell<u64>; CLASSES],
-    pub uncounted: [Cell<u32>; CLASSES],
+/// What the census knows of a heap's class. Zeroed memory is nothing.
+pub struct ClassNotes {
+    /// What the heap's thread had counted as freed before the pages were walked, and the blocks that it has freed and
+    /// not counted: in this order, so that none is counted twice.
+    pub frees: Cell<u64>,
+    pub uncounted: Cell<u32>,
     /// Blocks that wait in the outbox.
-    pub unsent: [Cell<u32>; CLASSES],
-    /// Where each list began, and how many blocks it had, when the thread had been in the slow path `visits` times.
-    pub lists: [Cell<(usize, u32)>; SMALL_CLASSES],
-    pub visits: Cell<u64>,
+    pub unsent: Cell<u32>,
+    /// Where the list of a small class began, and how many blocks it had, when the thread had been in the slow path
+    /// [`Watch::counted_at`] times.
+    pub list: Cell<(usize, u32)>,
 }
 
 /// What the collector knows of a heap. Zeroed memory is nothing.

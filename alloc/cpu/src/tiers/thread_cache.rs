@@ -16,6 +16,7 @@
 //! Medium blocks are pushed to a stack of the heap instead, see [`crate::tiers::medium_cache`].
 
 mod budgets;
+mod class_slabs;
 mod counting;
 mod exchange;
 pub(super) mod limit;
@@ -32,14 +33,15 @@ use crate::layout::block::BlockPtr;
 use crate::layout::inbox::Inbox;
 use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
 use crate::layout::slab::{Place, Slab};
-use crate::layout::slab_list::SlabList;
 use crate::pages::page_heap;
 use crate::sampling::budget::Budget;
+use crate::sampling::large_budgets::LargeBudgets;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::medium_cache::MediumCache;
 use crate::tiers::notes::{Calls, Path, Registration, Sampling, Watch};
 use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
+pub use class_slabs::ClassSlabs;
 use exchange::{Exchange, KEPT_MIN};
 use order::Order;
 use thinning::Regret;
@@ -47,25 +49,6 @@ use thrift::Thrift;
 
 /// Bytes of refills after which the page heap is told.
 const TURNOVER_MIN: usize = 256 << 10;
-
-/// Counters of one class.
-#[derive(Default)]
-pub struct ClassCount {
-    /// Blocks of a small class that were made ready to be allocated. Medium ones are counted in their stack.
-    allocs: Cell<u64>,
-    /// Blocks of a small class that were gathered in.
-    frees: Cell<u64>,
-    /// Misses.
-    pub refills: Cell<u64>,
-    /// Blocks that are among `allocs` and still in the list, as of the last time that they were counted.
-    pub cached: Cell<u64>,
-    /// Blocks without memory in the slabs that came from the page heap, less those that were cut; wraps.
-    pub untouched: Cell<u64>,
-    /// Blocks of other heaps that were handed over.
-    pub sent: Cell<u64>,
-    /// Blocks that were handed over and arrived.
-    pub returned: Cell<u64>,
-}
 
 /// A thread's heap: all that its `malloc` and `free` touch, and what others keep by the thread.
 ///
@@ -78,73 +61,61 @@ pub struct ClassCount {
 /// are (the census, the collector). What other threads write is atomic or behind a lock of its own: the inbox, and the
 /// words by which a fast path is closed.
 ///
-/// The first fields are the fast path's and the refill's (`thread_cache.rs`, `thread_cache/lists.rs`). Every other
-/// owner has a struct of its own here, see [`crate::tiers::notes`].
+/// The heads and the classes are the fast path's and the refill's (`thread_cache.rs`, `thread_cache/lists.rs`). Every
+/// other owner has a struct of its own here, see [`crate::tiers::notes`].
+///
+/// What nearly every thread writes to comes first and fits into a page, a class follows the next, and what few threads
+/// need comes last: a page that is never written to has no memory.
 #[repr(C, align(64))]
 pub struct Heap {
     /// What `malloc` pops, for each small class: the first block of a list of the active slab's.
     head: [Cell<BlockPtr>; SMALL_CLASSES],
-    /// The slab of each class that the list came from.
-    active: [Cell<Option<&'static Slab>>; CLASSES],
-    /// Slabs with free blocks of which at least half is in use, the one that has waited longest first.
-    partial: [SlabList; CLASSES],
-    /// Slabs of which less is in use.
-    sparse: [SlabList; CLASSES],
-    /// Those of which so little is in use that pages may be without a block, and that are to be looked through.
-    thin: [SlabList; CLASSES],
-    /// Bytes of them, of each class and of all.
-    thin_bytes_of: [Cell<usize>; CLASSES],
-    thin_bytes: Cell<usize>,
-    /// Whether it was right to look through them.
-    regret: Regret,
-    /// How many slabs of each class there are, in whatever place.
-    slabs: [Cell<u32>; CLASSES],
-    /// How many were taken over from threads that have ended, and have not been answered by one that went back.
-    inherited: [Cell<u32>; CLASSES],
-    /// How many are partial or sparse.
-    partial_slabs: [Cell<u32>; CLASSES],
-    /// Slabs without a block in use, the one that emptied last first.
-    empty: [SlabList; CLASSES],
-    /// Slabs with few free blocks, if any.
-    full: [SlabList; CLASSES],
-    /// How often the longest list of a class has doubled.
-    carve_shift: [Cell<u8>; CLASSES],
-    /// When lists are put in order.
-    order: Order,
-    /// Whether short lists grow.
-    thrift: Thrift,
     /// The class of the latest refill.
     latest: Cell<SizeClass>,
     /// `malloc` may find a block in a list, or come to do so by frees alone.
     stocked: Cell<bool>,
-    /// Stacks of freed medium blocks (`medium_cache.rs`).
-    pub medium: MediumCache,
-    /// Small blocks of others (`thread_cache/exchange.rs`).
-    pub exchange: Exchange,
+    /// Whether short lists grow.
+    thrift: Thrift,
     /// Bytes of empty slabs that wait for their next use.
     empty_bytes: Cell<usize>,
     /// Bytes of them that may wait.
     empty_max: Cell<usize>,
+    /// Bytes of thin slabs, of all classes.
+    thin_bytes: Cell<usize>,
+    /// Whether it was right to look through them.
+    regret: Regret,
     /// Bytes that refills have brought since the page heap was told.
     turned_over: Cell<usize>,
-    /// Counters, for each class.
-    pub counts: [ClassCount; CLASSES],
-
-    /// The sampler's: when the next sample is due, and what one needs.
-    pub sampling: Sampling,
+    /// Of those who look on from outside: the collector and the census.
+    pub watch: Watch,
     /// The registry's: whose the heap is.
     pub registration: Registration,
-    /// Blocks that its threads freed for others.
-    pub outbox: Outbox,
     /// Blocks that other threads freed, and whether a thread has the heap. Any thread's.
     pub inbox: Inbox,
     /// How its fast path is closed, by itself and from outside.
     pub path: Path,
     /// Of those who see every call: hooks, and recordings.
     pub calls: Calls,
-    /// Of those who look on from outside: the collector and the census.
-    pub watch: Watch,
+    /// The sampler's: when the next sample is due, and what one needs.
+    pub sampling: Sampling,
+    /// Slabs of each class.
+    classes: [ClassSlabs; CLASSES],
+    /// Small blocks of others (`thread_cache/exchange.rs`).
+    pub exchange: Exchange,
+    /// Stacks of freed medium blocks (`medium_cache.rs`).
+    pub medium: MediumCache,
+    /// When lists are put in order.
+    order: Order,
+    /// Bytes until the next sample among large blocks, by where they come from.
+    pub large_budgets: LargeBudgets,
+    /// Blocks that its threads freed for others.
+    pub outbox: Outbox,
 }
+
+/// Bytes of the kernel's smallest page, which every thread writes to.
+const FIRST_PAGE: usize = 4096;
+
+const _: () = assert!(core::mem::offset_of!(Heap, classes) <= FIRST_PAGE);
 
 // SAFETY: everything but the atomics, `inbox` and `path.closing` belongs to the thread that has the heap, to the
 // registry between two threads, and to the garbage collector while it has closed the thread's fast path and the thread
@@ -174,15 +145,22 @@ impl Heap {
         &raw const *self as usize
     }
 
+    /// What there is of each class.
+    pub fn classes(&self) -> impl Iterator<Item = (SizeClass, &ClassSlabs)> {
+        SizeClass::all().zip(&self.classes)
+    }
+
+    /// What there is of a class.
+    #[inline(always)]
+    pub fn of(&self, class: SizeClass) -> &ClassSlabs {
+        // SAFETY: a SizeClass is less than CLASSES.
+        unsafe { self.classes.get_unchecked(class.index()) }
+    }
+
     /// The budget of a class.
     #[inline]
     pub fn budget(&self, class: SizeClass) -> &Budget {
         if class.is_medium() { &self.medium.stack(class).budget } else { &self.sampling.budget[class.index()] }
-    }
-
-    /// The budgets of all classes.
-    pub fn budgets(&self) -> impl Iterator<Item = &Budget> {
-        self.sampling.budget.iter().chain(self.medium.budgets())
     }
 
     /// Pops a block of a small `class`, if the list has one.
@@ -211,7 +189,7 @@ impl Heap {
     pub fn refill(&'static self, slow: SlowPath, class: SizeClass) -> bool {
         self.visit();
         self.note_stocked();
-        let count = &self.counts[class.index()];
+        let count = &self.of(class).count;
         count.refills.set(count.refills.get() + 1);
         if class.is_medium() {
             self.begin_refill(slow, class);
@@ -224,7 +202,7 @@ impl Heap {
         // A slab that has been in use is left when it has little; a new one is used to its end.
         let mut least = self.worth_it(class);
         loop {
-            if let Some(slab) = self.active[class.index()].get() {
+            if let Some(slab) = self.of(class).active.get() {
                 let (carved, had_holes) = (slab.carved.get(), slab.has_holes());
                 let stocked = if class.is_medium() { self.stock_medium(slab) } else { self.stock(slab, least) };
                 // Where none was cut, what is touched stays as it was.
@@ -256,7 +234,7 @@ impl Heap {
     /// there is none; the old one is full then. A function of its own: a refill mostly goes on with the slab it has.
     #[inline(never)]
     fn change_slab(&'static self, slow: SlowPath, class: SizeClass, partial: bool) -> bool {
-        if let Some(slab) = self.active[class.index()].take() {
+        if let Some(slab) = self.of(class).active.take() {
             self.leave_full(slab);
         }
         let next = if partial { self.partial_slab(class) } else { self.next_slab(slow, class) };
@@ -269,7 +247,7 @@ impl Heap {
         let class = slab.class.get();
         slab.place.set(Place::Full);
         slab.arm_full(self.worth_it(class));
-        self.full[class.index()].push_back(slab);
+        self.of(class).full.push_back(slab);
     }
 
     /// Makes a slab the one that its class allocates from, wherever it waited.
@@ -277,7 +255,7 @@ impl Heap {
     fn make_active(&self, slab: &'static Slab) {
         self.dequeue(slab);
         slab.place.set(Place::Active);
-        self.active[slab.class.get().index()].set(Some(slab));
+        self.of(slab.class.get()).active.set(Some(slab));
     }
 
     /// Counts bytes that a refill is about to bring, unless the page heap is to be told of them. False if it is.
@@ -295,7 +273,7 @@ impl Heap {
     #[inline]
     fn turn_over(&self, slow: SlowPath, class: SizeClass) {
         let blocks =
-            if class.is_medium() { self.medium.stack(class).blocks() } else { self.counts[class.index()].cached.get() };
+            if class.is_medium() { self.medium.stack(class).blocks() } else { self.of(class).count.cached.get() };
         let bytes = self.turned_over.get() + blocks as usize * class.block();
         self.turned_over.set(bytes);
         if bytes >= TURNOVER_MIN {
@@ -359,20 +337,18 @@ impl Heap {
         self.empty_outbox(slow);
         self.drain(slow);
         self.medium.forget_limits();
-        for index in 0..CLASSES {
-            if let Some(slab) = self.active[index].take() {
+        for class in &self.classes {
+            if let Some(slab) = class.active.get() {
+                class.active.set(None);
                 self.leave(slow, slab);
             }
-            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full] {
-                while let Some(slab) = queue[index].pop_front() {
+            for queue in class.queues() {
+                while let Some(slab) = queue.pop_front() {
                     self.leave(slow, slab);
                 }
             }
-            self.partial_slabs[index].set(0);
-            self.carve_shift[index].set(0);
-            self.inherited[index].set(0);
+            class.forget();
         }
-        self.thin_bytes_of.iter().for_each(|bytes| bytes.set(0));
         self.thin_bytes.set(0);
         self.empty_bytes.set(0);
         self.empty_max.set(0);

@@ -19,6 +19,7 @@ use crate::segment::publish;
 use crate::sync::reasons;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::give_back;
+use crate::tiers::notes::update;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 
@@ -47,7 +48,7 @@ fn batch_of(block: usize) -> u32 {
 /// waits in its mailbox is taken back and freed where it belongs now.
 pub fn deliver(slow: SlowPath, heap: Option<&'static Heap>, owner: &'static Heap, batch: Batch) {
     if let Some((heap, class)) = heap.zip(class_of(batch)).filter(|_| !batch.counted) {
-        let count = &heap.counts[class.index()];
+        let count = &heap.of(class).count;
         count.sent.set(count.sent.get() + u64::from(batch.count));
         heap_publish::publish_class(heap, class);
     }
@@ -73,7 +74,7 @@ pub fn take_in(slow: SlowPath, heap: Option<&'static Heap>, batches: Batches) {
 /// Counts a batch that came back.
 pub fn count_returned(heap: Option<&'static Heap>, batch: Batch) {
     if let Some((heap, class)) = heap.zip(class_of(batch)) {
-        let (blocks, count) = (u64::from(batch.count), &heap.counts[class.index()]);
+        let (blocks, count) = (u64::from(batch.count), &heap.of(class).count);
         if !batch.counted {
             count.returned.set(count.returned.get() + blocks);
         }
@@ -117,8 +118,8 @@ impl Route {
 }
 
 /// What a thread freed for others and has not sent yet. Zeroed memory is an empty one.
+#[repr(C)]
 pub struct Outbox {
-    routes: [Route; ROUTES],
     /// A bit for each route that may have a batch.
     open: [Cell<u64>; ROUTES / 64],
     /// Bytes of the blocks that wait, and that may beyond [`WAITING_MIN`].
@@ -131,6 +132,7 @@ pub struct Outbox {
     published: Cell<(u64, u64)>,
     /// Blocks that came the other way: freed by other threads, and back.
     pub returned: Cell<u64>,
+    routes: [Route; ROUTES],
 }
 
 impl Outbox {
@@ -222,15 +224,20 @@ impl Outbox {
 
     /// Sends everything.
     pub fn flush(&self, slow: SlowPath, heap: &'static Heap) {
+        let mut sent = false;
         for (at, word) in self.open.iter().enumerate() {
-            let mut open = word.replace(0);
+            let mut open = word.get();
+            sent |= open != 0;
+            update(word, 0);
             while open != 0 {
                 self.send(slow, heap, &self.routes[at * 64 + open.trailing_zeros() as usize]);
                 open &= open - 1;
             }
         }
-        let share = counters::get(TierCounter::SlabBytes) as usize / WAITING_SHARE;
-        self.more.set(share.clamp(WAITING_MIN, WAITING_MAX) - WAITING_MIN);
+        if sent {
+            let share = counters::get(TierCounter::SlabBytes) as usize / WAITING_SHARE;
+            self.more.set(share.clamp(WAITING_MIN, WAITING_MAX) - WAITING_MIN);
+        }
         self.publish();
     }
 
@@ -254,8 +261,9 @@ impl Outbox {
     /// Brings the process's counters up to date.
     fn publish(&self) {
         let now = (self.batches.get(), self.blocks.get());
-        let before = self.published.replace(now);
+        let before = self.published.get();
         if now != before {
+            self.published.set(now);
             counters::add(TierCounter::TransferBatches, now.0 - before.0);
             counters::add(TierCounter::TransferBlocks, now.1 - before.1);
         }

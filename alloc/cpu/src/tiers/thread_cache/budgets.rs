@@ -1,7 +1,7 @@
 //! A heap's sampling budgets: when its next sample is due.
 
 use crate::kernel::os;
-use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
+use crate::layout::size_class::SizeClass;
 use crate::sampling::budget::Budget;
 use crate::settings;
 use crate::tiers::thread_cache::Heap;
@@ -17,12 +17,17 @@ impl Heap {
         self.sampling.scope.get() != 0 || period() <= 1
     }
 
-    /// Starts the budgets of a new heap.
-    pub fn start_budgets(&self) {
-        self.seed();
-        let sizes = (SMALL_CLASSES..CLASSES).map(|class| SizeClass(class as u8).block());
-        self.medium.budgets().zip(sizes).for_each(|(budget, size)| budget.divide(size));
-        self.budgets().for_each(|budget| self.begin_budget(budget));
+    /// Starts the budget of a class of which nothing was allocated yet. False if it was started.
+    pub fn begin_class(&self, class: SizeClass) -> bool {
+        let budget = self.budget(class);
+        let is_new = budget.is_new();
+        if is_new {
+            if class.is_medium() {
+                budget.divide(class.block());
+            }
+            self.begin_budget(budget);
+        }
+        is_new
     }
 
     /// Has the draws to come be others than those of any other heap, and of the same one in other processes.
@@ -51,7 +56,7 @@ impl Heap {
 
     /// The budget that a large block of `bytes` bytes from this place comes before.
     pub fn large_budget(&self, bytes: usize, place: (usize, usize)) -> &Budget {
-        let budget = self.sampling.large_budgets.of(bytes, place);
+        let budget = self.large_budgets.of(bytes, place);
         if budget.is_new() {
             self.begin_budget(budget);
         }

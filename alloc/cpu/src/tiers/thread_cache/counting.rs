@@ -8,6 +8,7 @@ use crate::layout::size_class::SizeClass;
 use crate::layout::slab::Slab;
 use crate::layout::slab_list::SlabList;
 use crate::sync::reasons;
+use crate::tiers::notes::update;
 use crate::tiers::publish as heap_publish;
 use crate::tiers::thread_cache::Heap;
 use crate::tiers::thread_cache::exchange;
@@ -23,7 +24,7 @@ impl Heap {
     pub fn count_call(&self, class: SizeClass) {
         if reasons::is_counting() {
             if !class.is_medium() {
-                let cached = &self.counts[class.index()].cached;
+                let cached = &self.of(class).count.cached;
                 cached.set(cached.get().saturating_sub(1));
             }
             heap_publish::publish_class(self, class);
@@ -36,7 +37,7 @@ impl Heap {
         if reasons::is_counting() {
             let class = slab.class.get();
             if !class.is_medium() {
-                let frees = &self.counts[class.index()].frees;
+                let frees = &self.of(class).count.frees;
                 frees.set(frees.get() + u64::from(blocks));
                 slab.set_counted(slab.counted() + blocks);
             }
@@ -50,32 +51,32 @@ impl Heap {
             return;
         }
         let free = u32::from(slab.carved.get()) - slab.in_use();
-        let count = &self.counts[slab.class.get().index()];
+        let count = &self.of(slab.class.get()).count;
         count.frees.set(count.frees.get() + u64::from(free - slab.counted()));
         slab.set_counted(free);
     }
 
     /// Counts that of a class, `before` blocks had no memory, and `now` have none.
     pub(super) fn count_untouched(&self, class: SizeClass, before: u32, now: u32) {
-        let untouched = &self.counts[class.index()].untouched;
+        let untouched = &self.of(class).count.untouched;
         untouched.set(untouched.get().wrapping_add(now.into()).wrapping_sub(before.into()));
     }
 
     /// Counts what the counters of small classes don't know yet: the blocks in the lists that `malloc` pops, and those
     /// in the slabs of this heap that were freed.
     pub fn count_all(&self) {
-        let active = self.active.iter().filter_map(Cell::get);
-        let queued = [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full].into_iter().flatten();
-        let queued = queued.flat_map(SlabList::iter);
-        active.chain(queued).for_each(|slab| self.credit_frees(slab));
-        for (head, count) in self.head.iter().zip(&self.counts) {
+        for class in &self.classes {
+            let queued = class.queues().into_iter().flat_map(SlabList::iter);
+            class.active.get().into_iter().chain(queued).for_each(|slab| self.credit_frees(slab));
+        }
+        for (head, class) in self.head.iter().zip(&self.classes) {
             let (mut block, mut blocks) = (head.get(), 0);
             while !block.is_null() {
                 blocks += 1;
                 // SAFETY: the list's blocks are free and this thread's.
                 block = unsafe { block.next() };
             }
-            count.cached.set(blocks);
+            update(&class.count.cached, blocks);
         }
     }
 
@@ -91,7 +92,7 @@ impl Heap {
         for _ in 0..3 {
             let first = self.list(class);
             // SAFETY: as in `list`; it is null or a slab, whose descriptor is never unmapped.
-            let slab = unsafe { self.active[class.index()].as_ptr().read_volatile() };
+            let slab = unsafe { self.of(class).active.as_ptr().read_volatile() };
             let (start, is_kept) = (slab.map_or(0, |slab| slab.address() as usize), self.is_list_kept(class));
             let is_block = |at: usize| {
                 if is_kept { exchange::may_be_kept(at, class) } else { is_start(at.wrapping_sub(start), class) }
@@ -113,7 +114,7 @@ impl Heap {
 
     /// What the thread has counted of a class, which it may be changing.
     pub fn counters(&self, class: SizeClass) -> ClassCounters {
-        let count = &self.counts[class.index()];
+        let count = &self.of(class).count;
         // SAFETY: words of a heap, which is never unmapped.
         let read = |cell: &Cell<u64>| unsafe { cell.as_ptr().read_volatile() };
         let (allocs, frees) =
@@ -126,7 +127,7 @@ impl Heap {
     /// Lets the classes' counters begin again; what is in use stays their difference.
     pub fn count_anew(&self) {
         for class in SizeClass::all() {
-            let count = &self.counts[class.index()];
+            let count = &self.of(class).count;
             if class.is_medium() {
                 self.medium.count_anew(class);
             } else {

@@ -29,6 +29,7 @@ use crate::layout::size_class::{SMALL_CLASSES, SizeClass};
 use crate::layout::slab::{Kind, Slab, owner};
 use crate::settings::{self, Numa};
 use crate::sync::spin_lock::SlowPath;
+use crate::tiers::notes::update;
 
 /// So many kept blocks come before the thread's own.
 pub(super) const KEPT_MIN: u16 = 8;
@@ -86,6 +87,11 @@ pub struct Exchange {
 }
 
 impl Kept {
+    /// Whether the thread has freed others' blocks of the class since it began again.
+    fn was_asked(&self) -> bool {
+        self.refused.get() > 0 || self.stay.get() > 0
+    }
+
     /// At the end of a round in which blocks were kept: whether some are in the next one.
     fn goes_on(&self) -> bool {
         let left = self.left.get();
@@ -170,7 +176,7 @@ impl Heap {
         if !self.install_kept(class, 1) {
             return None;
         }
-        let count = &self.counts[class.index()];
+        let count = &self.of(class).count;
         count.refills.set(count.refills.get() + 1);
         self.pop(class)
     }
@@ -191,7 +197,7 @@ impl Heap {
         kept.needed.set(true);
         kept.blocks.set(0);
         self.head[class.index()].set(kept.first.replace(BlockPtr::NULL));
-        let count = &self.counts[class.index()];
+        let count = &self.of(class).count;
         count.frees.set(count.frees.get() + u64::from(blocks));
         count.allocs.set(count.allocs.get() + u64::from(blocks));
         count.cached.set(blocks.into());
@@ -201,7 +207,7 @@ impl Heap {
     /// Notes that the list that `malloc` pops is of the active slab.
     #[inline(always)]
     pub(super) fn note_own_list(&self, class: SizeClass) {
-        self.exchange.of(class).in_list.set(false);
+        update(&self.exchange.of(class).in_list, false);
     }
 
     /// Whether the list that `malloc` pops was kept. The thread may be changing it.
@@ -230,7 +236,7 @@ impl Heap {
     #[cold]
     #[inline(never)]
     fn decide(&self, class: SizeClass, kept: &Kept) {
-        let allocs = self.counts[class.index()].allocs.get() as u32;
+        let allocs = self.of(class).count.allocs.get() as u32;
         let allocated = allocs.wrapping_sub(kept.allocs.get());
         let (kept_some, is_over) = (kept.limit.get() > 0, allocated >= ROUND || kept.stay.get() == 0);
         let keeps = match (kept_some, is_over) {
@@ -265,9 +271,16 @@ impl Heap {
         }
     }
 
+    /// Begins the first round of a thread that has taken the heap over.
+    pub fn begin_rounds(&self) {
+        for (kept, class) in self.exchange.kept.iter().zip(&self.classes) {
+            update(&kept.allocs, class.count.allocs.get() as u32);
+        }
+    }
+
     /// Sends home all that is kept, and begins again with nothing.
     pub(super) fn send_home(&'static self, slow: SlowPath) {
-        self.exchange.reserved.set(0);
+        update(&self.exchange.reserved, 0);
         self.send_kept(slow, true);
     }
 
@@ -286,20 +299,22 @@ impl Heap {
     #[cold]
     #[inline(never)]
     fn send_kept(&'static self, slow: SlowPath, all: bool) {
-        self.exchange.sending.set(true);
-        for (kept, count) in self.exchange.kept.iter().zip(&self.counts) {
-            let stays = kept.needed.replace(false) && !all;
-            if all {
-                kept.allocs.set(count.allocs.get() as u32);
+        for (kept, class) in self.exchange.kept.iter().zip(&self.classes) {
+            let stays = kept.needed.get() && !all;
+            update(&kept.needed, false);
+            if all && kept.was_asked() {
+                kept.allocs.set(class.count.allocs.get() as u32);
                 for count in [&kept.limit, &kept.room, &kept.left, &kept.stay, &kept.share, &kept.refused] {
-                    count.set(0);
+                    update(count, 0);
                 }
             }
-            if !stays && kept.blocks.replace(0) > 0 {
+            if !stays && kept.blocks.get() > 0 {
+                kept.blocks.set(0);
+                self.exchange.sending.set(true);
                 self.send_blocks(slow, kept.first.replace(BlockPtr::NULL), false);
             }
         }
-        self.exchange.sending.set(false);
+        update(&self.exchange.sending, false);
     }
 
     /// Sends blocks of many slabs to those who own them, which are in the counters as freed or are not. How many.

@@ -1,11 +1,12 @@
 //! The lists that `malloc` pops: how they are made of a slab's free blocks, how long they are, and how they go back.
 
 use crate::layout::block::BlockPtr;
-use crate::layout::size_class::{CLASSES, SMALL_CLASSES, SizeClass};
+use crate::layout::size_class::{SMALL_CLASSES, SizeClass};
 use crate::layout::slab::Slab;
 use crate::segment::request::is_asked;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
+use crate::tiers::notes::update;
 use crate::tiers::thread_cache::Heap;
 use crate::tiers::thread_cache::exchange::KEPT_MIN;
 use crate::tiers::thread_cache::order::{Came, NEXT_ORDERED_MIN, ORDERED_MIN};
@@ -31,8 +32,8 @@ impl Heap {
     /// its instructions. `None` leaves everything as it was.
     #[inline(always)]
     pub fn recycle(&'static self, class: SizeClass) -> Option<*mut u8> {
-        let slab = self.active[class.index()].get()?;
-        let count = &self.counts[class.index()];
+        let slab = self.of(class).active.get()?;
+        let count = &self.of(class).count;
         let budget = self.budget(class);
         // Now and then the general refill looks after what other threads freed, and publishes the counters.
         let is_plain = !count.refills.get().is_multiple_of(GENERAL_EVERY)
@@ -87,7 +88,7 @@ impl Heap {
     #[inline(always)]
     fn take_up(&self, slab: &'static Slab, list: BlockPtr, blocks: u32) -> *mut u8 {
         let class = slab.class.get();
-        let count = &self.counts[class.index()];
+        let count = &self.of(class).count;
         self.latest.set(class);
         self.note_stocked();
         count.refills.set(count.refills.get() + 1);
@@ -116,7 +117,7 @@ impl Heap {
         if blocks >= ORDERED_MIN {
             list = self.order.arrange(slab, list, blocks, from);
         }
-        let count = &self.counts[class.index()];
+        let count = &self.of(class).count;
         let counted = slab.counted().min(blocks);
         slab.set_counted(slab.counted() - counted);
         count.frees.set(count.frees.get() + u64::from(blocks - counted));
@@ -150,9 +151,9 @@ impl Heap {
     /// Blocks of the longest list: few while the class is new to this thread, so that small programs stay small, and a
     /// thread that ends early has not much to put back.
     fn list_max(&self, class: SizeClass) -> u32 {
-        let shift = self.carve_shift[class.index()].get();
+        let shift = self.of(class).carve_shift.get();
         if shift < 8 {
-            self.carve_shift[class.index()].set(shift + 1);
+            self.of(class).carve_shift.set(shift + 1);
         }
         (((FIRST_CARVE << shift) / class.block()) as u32).max(1)
     }
@@ -162,7 +163,7 @@ impl Heap {
     #[inline(always)]
     fn carve_max(&self, slab: &'static Slab) -> u32 {
         let class = slab.class.get();
-        if self.slabs[class.index()].get() > 1 {
+        if self.of(class).slabs.get() > 1 {
             return u32::MAX;
         }
         ((FIRST_CARVE / class.block()) as u32).max(u32::from(slab.carved.get())).max(1)
@@ -171,7 +172,7 @@ impl Heap {
     /// New blocks that make a short list longer, `most` or fewer: without need a class's only slab gets no more memory.
     #[inline]
     fn most_new(&self, slab: &'static Slab, most: u32) -> u32 {
-        let is_only = self.slabs[slab.class.get().index()].get() == 1;
+        let is_only = self.of(slab.class.get()).slabs.get() == 1;
         if is_only && !slab.has_holes() && !self.thrift.is_busy() { most.min(slab.uncut_with_memory()) } else { most }
     }
 
@@ -206,7 +207,7 @@ impl Heap {
             slab.put_back_all(rest, blocks - ready);
             slab.set_counted(slab.counted() + (blocks - ready));
         }
-        let count = &self.counts[class.index()];
+        let count = &self.of(class).count;
         count.allocs.set(count.allocs.get() + u64::from(ready));
         count.cached.set(u64::from(ready));
         self.note_own_list(class);
@@ -215,22 +216,26 @@ impl Heap {
 
     /// Puts everything that `malloc` pops back into its slabs.
     pub fn empty_lists(&'static self, slow: SlowPath) {
-        for index in SMALL_CLASSES..CLASSES {
-            self.trim_medium(slow, SizeClass(index as u8), 0);
+        for class in SizeClass::all().skip(SMALL_CLASSES) {
+            if self.medium.stack(class).blocks() > 0 {
+                self.trim_medium(slow, class, 0);
+            }
         }
         for (index, head) in self.head.iter().enumerate() {
-            let first = head.replace(BlockPtr::NULL);
-            let count = &self.counts[index];
+            let first = head.get();
+            let class = SizeClass(index as u8);
+            let of = self.of(class);
             // It says what the list had when it was made, also where the program has taken all of it since.
-            count.cached.set(0);
+            update(&of.count.cached, 0);
             if first.is_null() {
                 continue;
             }
-            let blocks = match self.active[index].get().filter(|_| !self.is_list_kept(SizeClass(index as u8))) {
+            head.set(BlockPtr::NULL);
+            let blocks = match of.active.get().filter(|_| !self.is_list_kept(class)) {
                 Some(slab) => Self::put_back(slab, first),
                 None => self.send_blocks(slow, first, true),
             };
-            count.allocs.set(count.allocs.get() - u64::from(blocks));
+            of.count.allocs.set(of.count.allocs.get() - u64::from(blocks));
         }
     }
 

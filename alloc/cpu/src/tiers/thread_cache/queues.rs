@@ -47,7 +47,7 @@ impl Heap {
     /// the longer they may wait.
     #[inline]
     pub(super) fn worth_it(&self, class: SizeClass) -> u32 {
-        let part = match self.slabs[class.index()].get() {
+        let part = match self.of(class).slabs.get() {
             0..=FEW => 2,
             slabs if slabs <= SOME => 4,
             _ => 8,
@@ -71,9 +71,9 @@ impl Heap {
     /// come back as a whole: where each is taken up while it comes back, its blocks are soon in many pieces.
     #[inline]
     pub(super) fn queued_slab(&self, class: SizeClass) -> Option<&'static Slab> {
-        let index = class.index();
-        let whole = self.empty[index].first().filter(|slab| slab.came_back() && !class.is_medium());
-        let few = || [&self.sparse, &self.thin, &self.empty].into_iter().find_map(|queue| queue[index].first());
+        let of = self.of(class);
+        let whole = of.empty.first().filter(|slab| slab.came_back() && !class.is_medium());
+        let few = || [&of.sparse, &of.thin, &of.empty].into_iter().find_map(SlabList::first);
         whole.or_else(|| self.partial_slab(class)).or_else(few)
     }
 
@@ -85,7 +85,7 @@ impl Heap {
         if least >= self.worth_it(class) {
             return None;
         }
-        let slab = self.full[class.index()].iter().max_by_key(|slab| slab.free_blocks())?;
+        let slab = self.of(class).full.iter().max_by_key(|slab| slab.free_blocks())?;
         (slab.free_blocks() >= least).then_some(slab)
     }
 
@@ -93,7 +93,7 @@ impl Heap {
     /// most; of medium ones, whose memory counts for more than the time, the fullest of a few,
     /// so that the others can empty.
     pub(super) fn partial_slab(&self, class: SizeClass) -> Option<&'static Slab> {
-        let partial = &self.partial[class.index()];
+        let partial = &self.of(class).partial;
         if class.is_medium() {
             partial.iter().take(PARTIAL_LOOK).max_by_key(|slab| slab.in_use())
         } else {
@@ -149,7 +149,8 @@ impl Heap {
             return None;
         }
         let pages = class.info().slab_pages;
-        let slab = self.empty.iter().filter_map(SlabList::first).find(|slab| slab.pages.get() == pages)?;
+        let slab =
+            self.classes.iter().filter_map(|class| class.empty.first()).find(|slab| slab.pages.get() == pages)?;
         self.dequeue(slab);
         self.put_off(slab);
         slab.set_zero(false);
@@ -162,48 +163,48 @@ impl Heap {
     pub fn take_over(&'static self, slow: SlowPath, slab: &'static Slab) {
         // A block of it is in use: its class does not change.
         let class = slab.class.get();
-        let has_use = self.active[class.index()].get().is_some();
+        let has_use = self.of(class).active.get().is_some();
         if !has_use || !central_cache::take_this(slow, slab, self.tag(), self.stack_for(class)) {
             return;
         }
         self.calls.took_slab.set(true);
         self.count_slab(class, 1);
-        let inherited = &self.inherited[class.index()];
+        let inherited = &self.of(class).inherited;
         inherited.set(inherited.get() + 1);
         slab.place.set(Place::Full);
         slab.arm_full(self.worth_it(class));
-        self.full[class.index()].push_back(slab);
+        self.of(class).full.push_back(slab);
     }
 
     /// Takes a slab out of the queue that it waits in, if it does.
     pub(super) fn dequeue(&self, slab: &'static Slab) {
-        let index = slab.class.get().index();
+        let of = self.of(slab.class.get());
         let queue = match slab.place.replace(Place::None) {
             Place::Empty => {
                 self.empty_bytes.set(self.empty_bytes.get() - slab.bytes());
-                return self.empty[index].remove(slab);
+                return of.empty.remove(slab);
             }
-            Place::Full => return self.full[index].remove(slab),
-            Place::Partial => &self.partial,
-            Place::Sparse => &self.sparse,
+            Place::Full => return of.full.remove(slab),
+            Place::Partial => &of.partial,
+            Place::Sparse => &of.sparse,
             Place::Thin => {
                 self.count_thin(slab, -1);
-                &self.thin
+                &of.thin
             }
             Place::None | Place::Active => return,
         };
-        queue[index].remove(slab);
-        self.partial_slabs[index].set(self.partial_slabs[index].get() - 1);
+        queue.remove(slab);
+        of.partial_slabs.set(of.partial_slabs.get() - 1);
     }
 
     /// Queues a slab with free blocks, or gives it away if there are too many.
     fn queue(&self, slow: SlowPath, slab: &'static Slab) {
-        let index = slab.class.get().index();
+        let of = self.of(slab.class.get());
         slab.place.set(Place::None);
         if slab.in_use() == 0 {
             let bytes = self.empty_bytes.get() + slab.bytes();
-            let inherited = self.inherited[index].get();
-            self.inherited[index].set(inherited.saturating_sub(1));
+            let inherited = of.inherited.get();
+            of.inherited.set(inherited.saturating_sub(1));
             if inherited > 0 || bytes > self.empty_max.get() {
                 return self.retire(slow, slab);
             }
@@ -211,24 +212,24 @@ impl Heap {
             keeper::notice(slow, bytes);
             slab.place.set(Place::Empty);
             slab.arm_never();
-            self.empty[index].push_front(slab);
-        } else if self.partial_slabs[index].get() >= PARTIAL_MAX {
+            of.empty.push_front(slab);
+        } else if of.partial_slabs.get() >= PARTIAL_MAX {
             self.give_to_others(slow, slab);
         } else {
-            self.partial_slabs[index].set(self.partial_slabs[index].get() + 1);
+            of.partial_slabs.set(of.partial_slabs.get() + 1);
             if slab.is_thin() {
                 slab.place.set(Place::Thin);
                 slab.arm_empty();
                 self.count_thin(slab, 1);
-                self.thin[index].push_back(slab);
+                of.thin.push_back(slab);
             } else if slab.is_sparse() {
                 slab.place.set(Place::Sparse);
                 slab.arm_thin();
-                self.sparse[index].push_back(slab);
+                of.sparse.push_back(slab);
             } else {
                 slab.place.set(Place::Partial);
                 slab.arm_sparse();
-                self.partial[index].push_back(slab);
+                of.partial.push_back(slab);
             }
         }
     }
@@ -259,7 +260,7 @@ impl Heap {
 
     /// Counts slabs that come (1) or go (-1).
     fn count_slab(&self, class: SizeClass, change: i32) {
-        let slabs = &self.slabs[class.index()];
+        let slabs = &self.of(class).slabs;
         slabs.set(slabs.get().wrapping_add_signed(change));
     }
 
@@ -272,7 +273,7 @@ impl Heap {
 
     /// Gives the slab that a class allocates from back to the page heap, if it is empty.
     pub fn leave_empty(&self, slow: SlowPath, class: SizeClass) {
-        let active = &self.active[class.index()];
+        let active = &self.of(class).active;
         if let Some(slab) = active.get().filter(|slab| slab.in_use() == 0) {
             active.set(None);
             slab.place.set(Place::None);

@@ -53,15 +53,15 @@ impl Heap {
             });
         }
         for class in SizeClass::all() {
-            if let Some(slab) = self.active[class.index()].get() {
+            if let Some(slab) = self.of(class).active.get() {
                 let is_its_own = !class.is_medium() && !self.is_list_kept(class);
                 let ready = if is_its_own { self.head[class.index()].get() } else { BlockPtr::NULL };
                 self.sweep_slab(slab, ready, &mut left);
             }
         }
-        for index in 0..CLASSES {
-            for queue in [&self.partial, &self.sparse, &self.thin, &self.empty, &self.full] {
-                queue[index].iter().take(left).for_each(|slab| self.sweep_slab(slab, BlockPtr::NULL, &mut left));
+        for class in &self.classes {
+            for queue in class.queues() {
+                queue.iter().take(left).for_each(|slab| self.sweep_slab(slab, BlockPtr::NULL, &mut left));
             }
         }
     }

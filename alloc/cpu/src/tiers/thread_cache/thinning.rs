@@ -84,13 +84,12 @@ impl Heap {
 
     /// The next slab to look through: one of the class that has most. The program is least likely to use them again.
     fn next_thin(&self) -> Option<&'static Slab> {
-        let (thin, _) = self.thin.iter().zip(&self.thin_bytes_of).max_by_key(|(_, bytes)| bytes.get())?;
-        thin.first()
+        self.classes.iter().max_by_key(|class| class.thin_bytes.get())?.thin.first()
     }
 
     /// Counts a thin slab that comes (1) or goes (-1).
     pub(super) fn count_thin(&self, slab: &'static Slab, change: isize) {
-        for bytes in [&self.thin_bytes, &self.thin_bytes_of[slab.class.get().index()]] {
+        for bytes in [&self.thin_bytes, &self.of(slab.class.get()).thin_bytes] {
             bytes.set(bytes.get().wrapping_add_signed(change * slab.bytes() as isize));
         }
     }
@@ -106,11 +105,11 @@ impl Heap {
         }
         self.count_untouched(class, untouched, slab.untouched());
         counters::add(TierCounter::SystemCalls, released.calls);
-        self.thin[class.index()].remove(slab);
+        self.of(class).thin.remove(slab);
         self.count_thin(slab, -1);
         slab.place.set(Place::Sparse);
         slab.arm_again();
-        self.sparse[class.index()].push_back(slab);
+        self.of(class).sparse.push_back(slab);
         released.bytes
     }
 }
