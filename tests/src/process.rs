@@ -106,6 +106,14 @@ impl Program {
         }
     }
 
+    /// `unshare`, which is to give the program of the arguments that follow mounts of its own.
+    pub fn with_own_mounts() -> Program {
+        // SAFETY: geteuid has no preconditions.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        // Root needs no namespace of users, which containers often forbid.
+        Program::new("unshare").arg(if is_root { "-m" } else { "-rm" })
+    }
+
     /// Runs it to its end; standard input is [`Program::input`] or empty.
     pub fn run(mut self) -> Output {
         let input = self.input.take();

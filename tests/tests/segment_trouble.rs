@@ -51,11 +51,7 @@ fn run_in_namespace(prepare: &str, dir: &Path, settings: &[(&str, &str)]) -> Out
         script += &format!("export {name}={value}\n");
     }
     script += "exec /usr/bin/python3 -W ignore -c \"$3\"";
-    // SAFETY: geteuid has no preconditions.
-    let root = unsafe { libc::geteuid() } == 0;
-    // Root needs no user namespace, which containers often forbid.
-    let namespaces = if root { "-m" } else { "-rm" };
-    Program::new("unshare").args([namespaces, "bash", "-c", &script, "bash"]).arg(dir).arg(library()).arg(SCRIPT).run()
+    Program::with_own_mounts().args(["bash", "-c", &script, "bash"]).arg(dir).arg(library()).arg(SCRIPT).run()
 }
 
 /// The program's answer is right whatever happened; standard error is empty, or has one line if it was asked for.
@@ -388,9 +384,7 @@ fn a_recording_without_room_leaves_nothing() {
         /usr/bin/env LD_PRELOAD=\"$1\" POOLSCOPE_PERIOD=0 /usr/bin/python3 -c 'import time
 for n in range(60): x = [bytes(n % 3000) for n in range(3000)]; time.sleep(0.05)' & \
         sleep 1; \"$2\" record $! --duration 1 -o /dev/null 2>&1; wait $!; echo code $?; ls \"$POOLSCOPE_DIR\"";
-    // SAFETY: geteuid has no preconditions.
-    let namespaces = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-rm" };
-    let run = Program::new("unshare").args([namespaces, "bash", "-c", script, "bash"]).arg(library()).arg(poolscope());
+    let run = Program::with_own_mounts().args(["bash", "-c", script, "bash"]).arg(library()).arg(poolscope());
     let output = run.env("POOLSCOPE_DIR", pool.segment_dir()).run();
     let lines: Vec<&str> = output.stdout.lines().collect();
     assert!(lines.len() >= 2 && lines.last() == Some(&"code 0"), "{}", output.report());

@@ -122,6 +122,9 @@ const DEVICE_FREE: u64 = 1 << 3;
 const DEVICE_KIND_SHIFT: u32 = 4;
 const DEVICE_NUMBER_SHIFT: u32 = 8;
 
+/// A value of [`TraceHeader::opened`].
+pub const KNOWS_SHORT_RINGS: u32 = 2;
+
 record! {
     /// The first page of a trace file.
     pub struct TraceHeader: 128 {
@@ -131,7 +134,7 @@ record! {
         8 version: u32,
         /// Rings that are there; raised with release after the ring is complete, and never falls.
         12 rings: u32,
-        /// Bytes of a ring with its header.
+        /// Bytes from one ring to the next, and of the longest with its header.
         16 ring_len: u64,
         /// The request that this file answers.
         24 request: u64,
@@ -143,7 +146,8 @@ record! {
         48 boot_id: [u8; 16],
         /// Process id, as the program itself sees it.
         64 pid: u32,
-        /// 1 once the recorder has opened the file. The recorder's.
+        /// 1 once the recorder has opened the file, [`KNOWS_SHORT_RINGS`] if it is one that looks how long each ring
+        /// is. The recorder's.
         68 opened: u32,
         /// Events of threads that have no ring, because there is no room for one.
         72 lost_without_ring: u64,
@@ -167,8 +171,10 @@ record! {
         24 lost_frees: u64,
         /// Times that the thread waited for room. Program.
         32 waits: u64,
+        /// Words that it has, a power of two; 0 in one that has as many as there is room for until the next.
+        40 words: u64,
         /// Zero.
-        40 reserved0: [u64; 11],
+        48 reserved0: [u64; 10],
         /// Words ever taken out. Recorder.
         128 tail: u64,
         /// [`check_word`] of `tail`. Recorder.

@@ -46,19 +46,16 @@ fn seed() -> u64 {
 #[test]
 fn servers_answer_right_whatever_is_done_to_their_instruments() {
     let folder = Scratch::new();
-    // SAFETY: geteuid has no preconditions.
-    let namespaces = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-rm" };
     let script = "mount -t tmpfs -o size=48m,mode=0700 tmpfs \"$1\" && shift && exec \"$@\"";
     let this = std::env::current_exe().expect("this program has a path");
-    let probe =
-        Program::new("unshare").args([namespaces, "sh", "-c", script, "sh"]).arg(folder.path()).arg("true").run();
+    let probe = Program::with_own_mounts().args(["sh", "-c", script, "sh"]).arg(folder.path()).arg("true").run();
     if probe.code() != 0 {
         skip(&format!("no file system can be mounted here ({})", probe.stderr.trim()));
         return;
     }
     let limit = 120 + SETTINGS.len() as u64 * (seconds() * 2 + 60);
-    let output = Program::new("unshare")
-        .args([namespaces, "sh", "-c", script, "sh"])
+    let output = Program::with_own_mounts()
+        .args(["sh", "-c", script, "sh"])
         .arg(folder.path())
         .arg(this)
         .args(["--ignored", "--exact", "rounds", "--nocapture"])

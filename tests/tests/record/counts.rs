@@ -1,7 +1,10 @@
 //! What a recording has: every call with its stack and its bytes, whichever thread frees a block.
 
-use poolscope_e2e::Pool;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
 use poolscope_e2e::compiler::{compile, compile_library, compile_with_headers};
+use poolscope_e2e::{Pool, Program};
 use serde_json::Value;
 
 use crate::harness::{FILE, assert_as_said, assert_nothing_lost, by_function, number, record, report, traced};
@@ -193,18 +196,55 @@ fn programs_that_nobody_here_wrote_are_recorded_whole() {
     assert!(of_python["threads"].as_array().unwrap().len() >= 3);
 }
 
-/// Of more than 512 at a time, the events of the later ones were lost.
-#[test]
-fn six_hundred_threads_at_a_time_are_recorded() {
-    const THREADS: u64 = 600;
-    let pool = Pool::new();
+fn idle_threads(pool: &Pool) -> PathBuf {
     let source = "tests/csrc/idle_threads.c";
-    let program = compile_with_headers(pool.files(), source, "idle_threads", &["-O1", "-g", "-pthread"]);
-    let output = record(&pool, &["--ring", "64K"], &[program.to_str().unwrap(), &THREADS.to_string()]);
-    assert_eq!(output.code(), 0, "{}", output.report());
-    assert!(output.stdout.contains(&format!("holds {}", 16 * THREADS)), "{}", output.report());
-    let report = report(&pool, &[]);
+    compile_with_headers(pool.files(), source, "idle_threads", &["-O1", "-g", "-pthread"])
+}
+
+/// That what so many threads of it did was recorded, and nothing lost.
+#[track_caller]
+fn assert_all_of(pool: &Pool, threads: u64) {
+    let report = report(pool, &[]);
     assert_nothing_lost(&report);
     let [allocations, _, frees] = by_function(&report)["work"];
-    assert_eq!((allocations, allocations - frees), (3000 * THREADS, 16 * THREADS));
+    assert_eq!((allocations, allocations - frees), (3000 * threads, 16 * threads));
+}
+
+/// Of more than 512 at a time, the events of the later ones were lost. Then each took 2 MiB of memory.
+#[test]
+fn six_hundred_threads_at_a_time_are_recorded_and_share_what_there_is_for_rings() {
+    const THREADS: u64 = 600;
+    let pool = Pool::new();
+    let record = pool.poolscope().args(["record", "-o", FILE, "--"]).arg(idle_threads(&pool)).arg(THREADS.to_string());
+    let mut recorder = record.start();
+    recorder.wait_for_line(&format!("holds {}", 16 * THREADS));
+    let segments = std::fs::read_dir(pool.segment_dir()).expect("the folder of segments");
+    let files = segments.map(|entry| entry.expect("a file").path());
+    let trace = files.into_iter().find(|path| path.extension().is_some_and(|name| name == "trace")).expect("a trace");
+    let rings = trace.metadata().expect("it is there").blocks() * 512;
+    assert!((200 << 20..300 << 20).contains(&rings), "{} MiB", rings >> 20);
+    let output = recorder.finish();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert_all_of(&pool, THREADS);
+}
+
+/// As a container's `/dev/shm` is, unless somebody said otherwise. Thirty rings were all that it had room for, and the
+/// other threads tried for one at each event.
+#[test]
+fn two_hundred_threads_are_recorded_in_a_folder_of_64_mib() {
+    const THREADS: u64 = 200;
+    let pool = Pool::new();
+    let script = "set -e; mount -t tmpfs -o mode=0700,size=64m tmpfs \"$1\"; \
+                  POOLSCOPE_DIR=$1 exec \"$2\" record -o \"$3\" -- \"$4\" \"$5\"";
+    let folder = pool.files().join("small");
+    std::fs::create_dir(&folder).unwrap();
+    let output = Program::with_own_mounts()
+        .args(["bash", "-c", script, "bash"])
+        .args([&folder, &poolscope_e2e::poolscope(), Path::new(FILE), &idle_threads(&pool)])
+        .arg(THREADS.to_string())
+        .dir(pool.files().path())
+        .env("POOLSCOPE_LIB", poolscope_e2e::library())
+        .run();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert_all_of(&pool, THREADS);
 }

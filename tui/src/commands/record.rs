@@ -426,7 +426,10 @@ impl Record {
         }
         if summary.lost_without_ring > 0 {
             let events = figures::count(summary.lost_without_ring, "event");
-            sink::say(&format!("lost of threads that found no room for a ring: {events}"));
+            sink::say(&format!(
+                "lost of threads that found no room for a ring: {events}; a folder with more room (POOLSCOPE_DIR), or a \
+                 smaller --ring, loses less"
+            ));
         }
         if summary.lost() == 0 {
             sink::say("nothing was lost");

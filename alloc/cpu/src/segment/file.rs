@@ -243,6 +243,19 @@ pub fn create_beside(suffix: &str, len: usize) -> Option<*mut u8> {
     })
 }
 
+/// Bytes for which the file system of a file beside the segment's has room, as far as it says.
+pub fn room_beside(suffix: &str) -> u64 {
+    let Some(path) = path_beside(suffix) else { return 0 };
+    let mut about = core::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: a string that ends with zero, and memory for the answer, of which zeroes are one.
+    os::keep_errno(|| unsafe {
+        let result = system_call!(libc::SYS_statfs, path.as_ptr(), about.as_mut_ptr());
+        let about = about.assume_init();
+        // A tmpfs without a bound says that it has no blocks at all.
+        if result != 0 || about.f_blocks == 0 { u64::MAX } else { about.f_bavail.saturating_mul(about.f_bsize as u64) }
+    })
+}
+
 /// Makes `len` bytes from `offset` on of a file beside the segment's exist, and maps them. `None` without room.
 pub fn map_beside(suffix: &str, offset: u64, len: usize) -> Option<*mut u8> {
     let path = path_beside(suffix)?;

@@ -34,7 +34,7 @@ use file::File;
 use loss::Loss;
 
 pub use copy::copy;
-pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, remove_beside};
+pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, remove_beside, room_beside};
 pub use loss::{also_watch, heal, trace_was_lost};
 pub use process_start::Start;
 

@@ -23,6 +23,7 @@ pub mod device_pools;
 pub mod handshake;
 mod mappings;
 pub mod ring;
+mod room;
 pub mod session;
 pub mod thread;
 

@@ -10,12 +10,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use poolscope_wire::VERSION;
 use poolscope_wire::trace::{
-    MAX_RINGS, Request, RingHeader, TRACE_MAGIC, TRACE_PAGE, TRACE_SUFFIX, TraceHeader, check_word, ring_offset,
-    trace_state,
+    KNOWS_SHORT_RINGS, MAX_RINGS, Request, RingHeader, TRACE_MAGIC, TRACE_PAGE, TRACE_SUFFIX, TraceHeader, check_word,
+    ring_offset, trace_state,
 };
 
 use super::device_pools::DevicePools;
 use super::handshake::{Handshake, Recording};
+use super::room;
 use crate::census;
 use crate::kernel::aside::aside;
 use crate::kernel::os;
@@ -33,6 +34,8 @@ use crate::tracer::mappings::{self, HEADER, NEW_RING};
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// A thread waits so long for a recorder that lives and takes nothing out.
 const WAIT_MAX_NS: u64 = 10_000_000_000;
+/// After one ring for which there was no room, so long passes before another one is tried: each takes a while to fail.
+const NO_ROOM_NS: u64 = 100_000_000;
 /// How long a program that was started by a recorder waits for its request.
 const START_MS: u64 = 5_000;
 
@@ -40,11 +43,17 @@ const START_MS: u64 = 5_000;
 static CURRENT: AtomicUsize = AtomicUsize::new(0);
 /// When the recorder's lock was last looked at, nanoseconds of `CLOCK_MONOTONIC`.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// Events of threads that have no ring, in this session.
+static WITHOUT_RING: AtomicU64 = AtomicU64::new(0);
 
 struct Session {
     /// The first page of the file, while there is one.
     header: *mut TraceHeader,
     rings: u32,
+    /// Bytes of them.
+    ring_bytes: u64,
+    /// When a ring may be tried again, nanoseconds of `CLOCK_MONOTONIC`.
+    try_ns: u64,
     /// The first ring, as long as no thread has it: without room for that, there is no session.
     first: *mut RingHeader,
     request: Option<Request>,
@@ -61,6 +70,8 @@ unsafe impl Send for Session {}
 static SESSION: SpinLock<Session> = SpinLock::new(Session {
     header: core::ptr::null_mut(),
     rings: 0,
+    ring_bytes: 0,
+    try_ns: 0,
     first: core::ptr::null_mut(),
     request: None,
     pid: 0,
@@ -196,6 +207,8 @@ fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
         (&raw mut (*header).magic).write_volatile(TRACE_MAGIC);
     }
     (session.header, session.rings, session.first) = (header, 0, first.cast());
+    (session.ring_bytes, session.try_ns) = (0, 0);
+    WITHOUT_RING.store(0, Ordering::Relaxed);
     (session.request, session.pid) = (Some(request), pid);
     LOOKED.store(now, Ordering::Relaxed);
     trace_state::ON
@@ -206,7 +219,8 @@ fn prepare(session: &mut Session, word: u64, request: Request) -> u32 {
 fn end(session: &mut Session, comes_for_file: bool) {
     detour::turn_off(Reason::Trace);
     session.pools.set_traced(false);
-    if !comes_for_file || is_opened(session) {
+    show_without_ring(session);
+    if !comes_for_file || opened(session) != 0 {
         segment::remove_beside(TRACE_SUFFIX);
     }
     let header = core::mem::replace(&mut session.header, core::ptr::null_mut());
@@ -224,10 +238,10 @@ fn end(session: &mut Session, comes_for_file: bool) {
     }
 }
 
-/// Whether the recorder has opened the file.
-fn is_opened(session: &Session) -> bool {
+/// What the recorder says of itself, which is 0 as long as it has not opened the file. Not 0 if there is none.
+fn opened(session: &Session) -> u32 {
     // SAFETY: the page is mapped while the session has it.
-    session.header.is_null() || unsafe { (&raw const (*session.header).opened).read_volatile() } != 0
+    if session.header.is_null() { 1 } else { unsafe { (&raw const (*session.header).opened).read_volatile() } }
 }
 
 /// Looks once in a batch: whether the request has changed, and whether the recorder still lives.
@@ -260,8 +274,9 @@ fn abandon(slow: SlowPath, request: usize) {
     call_recorder();
 }
 
-/// The longest time between two looks of a thread that waits for room, in microseconds: at least this, and so much for
-/// each ring. All threads may wait at a time, and the recorder needs a processor to make room for them.
+/// The first and the longest time between two looks of a thread that waits for room, in microseconds: at least these,
+/// and so much for each ring. All threads may wait at a time, and the recorder needs a processor to make room for them.
+const NAP_MIN_US: u32 = 20;
 const NAP_MAX_US: u32 = 1000;
 const NAP_OF_RING_US: u32 = 20;
 static NAP_US: AtomicU32 = AtomicU32::new(NAP_MAX_US);
@@ -285,7 +300,9 @@ pub fn wait_for_reader(slow: SlowPath, request: u64, mut has_room: impl FnMut() 
             return false;
         }
         // A ring holds what a thread does in milliseconds: who comes late for its room loses nothing.
-        os::sleep_us((20u32 << (tries - 16).min(16)).min(NAP_US.load(Ordering::Relaxed)));
+        let most = NAP_US.load(Ordering::Relaxed);
+        let first = NAP_MIN_US.max(most.saturating_sub(NAP_MAX_US) / 16);
+        os::sleep_us((first << (tries - 16).min(6)).min(most));
     }
 }
 
@@ -308,18 +325,40 @@ pub fn new_ring(slow: SlowPath) -> Option<NewRing> {
     if session.rings >= MAX_RINGS {
         return None;
     }
-    let len = TRACE_PAGE + request.ring_bytes as usize;
+    let mut bytes = request.ring_bytes;
     let mut ring = core::mem::replace(&mut session.first, core::ptr::null_mut());
     if ring.is_null() {
-        ring = segment::map_beside(TRACE_SUFFIX, ring_offset(session.rings, len as u64), len)?.cast::<RingHeader>();
+        if opened(&session) >= KNOWS_SHORT_RINGS {
+            bytes = room::next_ring(bytes, session.ring_bytes, segment::room_beside(TRACE_SUFFIX));
+        }
+        ring = map_ring(&mut session, request, bytes)?;
     }
+    let len = TRACE_PAGE + bytes as usize;
     session.rings += 1;
+    session.ring_bytes += bytes;
     NAP_US.store(NAP_MAX_US.max(NAP_OF_RING_US * session.rings), Ordering::Relaxed);
     NEW_RING.set(ring.cast(), len);
+    let words = bytes as usize / size_of::<u64>();
     // SAFETY: the ring was just made; files are made of zeroes.
-    unsafe { (*ring).tail_check = check_word(0) };
-    let words = request.ring_bytes as usize / size_of::<u64>();
+    unsafe {
+        (*ring).tail_check = check_word(0);
+        (*ring).words = words as u64;
+    }
     Some(NewRing { header: ring, words, wanted: request, request: current() })
+}
+
+/// The next ring's memory, of so many bytes. `None` without room, or soon after there was none.
+fn map_ring(session: &mut Session, request: Request, bytes: u64) -> Option<*mut RingHeader> {
+    let now = os::clock_ns(libc::CLOCK_MONOTONIC);
+    if now < session.try_ns {
+        return None;
+    }
+    let offset = ring_offset(session.rings, TRACE_PAGE as u64 + request.ring_bytes);
+    let ring = segment::map_beside(TRACE_SUFFIX, offset, TRACE_PAGE + bytes as usize);
+    if ring.is_none() {
+        session.try_ns = now + NO_ROOM_NS;
+    }
+    ring.map(|ring| ring.cast())
 }
 
 /// Tells the recorder of the rings that there are.
@@ -349,15 +388,18 @@ pub fn call_recorder() {
 
 /// Counts an event of a thread that got no ring.
 pub fn count_without_ring(slow: SlowPath) {
-    // A racing count is lost: there is no more than a number at stake, and it is not zero.
-    let Some(session) = SESSION.try_lock(slow) else { return };
-    let header = session.header;
-    if !header.is_null() {
-        // SAFETY: as above.
-        unsafe {
-            let lost = &raw mut (*header).lost_without_ring;
-            lost.write_volatile(lost.read_volatile() + 1);
-        }
+    WITHOUT_RING.fetch_add(1, Ordering::Relaxed);
+    // Who has the lock may show it with the next one. The end of the session does.
+    if let Some(session) = SESSION.try_lock(slow) {
+        show_without_ring(&session);
+    }
+}
+
+/// Shows the recorder how many events were lost for lack of a ring.
+fn show_without_ring(session: &Session) {
+    if !session.header.is_null() {
+        // SAFETY: the page is mapped while the session has it.
+        unsafe { (&raw mut (*session.header).lost_without_ring).write_volatile(WITHOUT_RING.load(Ordering::Relaxed)) };
     }
 }
 
@@ -434,7 +476,7 @@ pub fn wait_for_recorder(slow: SlowPath) {
     for _ in 0..START_MS * 10 {
         poll(slow);
         // It must have the file before a program that is soon over removes it.
-        if SEEN.load(Ordering::Relaxed) != 0 && is_opened(&SESSION.lock(slow)) {
+        if SEEN.load(Ordering::Relaxed) != 0 && opened(&SESSION.lock(slow)) != 0 {
             return;
         }
         os::sleep_us(100);

@@ -3,6 +3,7 @@
 pub mod alarm;
 mod error;
 pub(crate) mod matcher;
+mod reading;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -26,8 +27,6 @@ use crate::recording::tap::{Answer, Tap};
 
 pub use error::RecordError;
 
-/// Bytes of words that are copied at a time, of all rings.
-const COPY_BYTES: u64 = 16 << 20;
 /// What is known of a block is brought into the processor's caches at least so many words before its event is recorded,
 /// which is more than a batch has: other threads' come in between.
 const AHEAD: usize = 2 * BATCH as usize;
@@ -98,8 +97,8 @@ pub struct Recorder<W: Write> {
     module_stacks: u32,
     /// Where every ring was when they had last been read completely: they are again when all are read up to there.
     goal: Vec<u64>,
-    /// Words that the latest reading took out of the fullest ring.
-    most_found: u64,
+    /// The latest reading has left some in a ring, or took more than a part of what a ring has room for ([`MUCH`]).
+    found_much: bool,
     start_ns: u64,
     lost_without_ring: u64,
     damaged_words: u64,
@@ -167,7 +166,7 @@ impl<W: Write> Recorder<W> {
             modules: Vec::new(),
             module_stacks: 0,
             goal: Vec::new(),
-            most_found: 0,
+            found_much: false,
             start_ns,
             lost_without_ring: 0,
             damaged_words: 0,
@@ -248,7 +247,7 @@ impl<W: Write> Recorder<W> {
                     Answer::On | Answer::NotYet => {}
                 }
             }
-            let much = self.most_found * 4 > self.tap.ring_words();
+            let much = self.found_much;
             if much && !called && !alarm.sleep(Duration::ZERO) {
                 // It should have called, and has not: the word that it calls by is not this one any more.
                 alarm.stop_hearing();
@@ -373,77 +372,6 @@ impl<W: Write> Recorder<W> {
             self.is_full = self.writer.bytes_when_finished() + rest >= limit - limit / 16;
         }
         Ok(self.is_full)
-    }
-
-    /// Takes out what is in the rings, and records it, unless the file is full. Returns the number of words that were
-    /// taken out or recorded.
-    fn read_rings(&mut self) -> Result<u64, RecordError> {
-        if self.fills()? {
-            return Ok(0);
-        }
-        // Batches that begin after this stay where they are: what came before them may be in a ring that is read
-        // already, or in one that is not known yet.
-        let now = self.since_start(monotonic_ns());
-        let (rings, lost) = self.tap.rings()?;
-        self.lost_without_ring = lost;
-        while self.rings.len() < rings as usize {
-            self.rings.push(Ring::new(self.rings.len() as u32));
-        }
-        let share = (COPY_BYTES / 8 / u64::from(rings.max(1))) as usize;
-        let mut found = 0;
-        self.most_found = 0;
-        for (index, ring) in (0..).zip(&mut self.rings) {
-            let Some(state) = self.tap.ring(index)? else {
-                ring.pass_over();
-                continue;
-            };
-            // Its head was looked at before: no event came later.
-            let until_ns = monotonic_ns().saturating_sub(self.start_ns);
-            let new = ring.take(&mut self.tap, state, share, until_ns)?;
-            found += new;
-            self.most_found = self.most_found.max(new);
-        }
-        // As do those that begin after the time up to which a ring was read that has more than could be taken out of
-        // it.
-        let limit = self.rings.iter().filter_map(|ring| ring.read_up_to(self.start_ns)).fold(now, u64::min);
-        for (index, ring) in (0..).zip(&mut self.rings) {
-            let from_ns = ring.begin_batch(self.start_ns, limit);
-            self.batches.extend(from_ns.map(|from_ns| Reverse((from_ns, index))));
-        }
-        while let Some(Reverse((from_ns, index))) = self.batches.pop() {
-            found += self.record(index, from_ns)?;
-            // A reading of a recorder that was held up may be more than the file has room for.
-            if self.fills()? {
-                self.batches.clear();
-                return Ok(found);
-            }
-            let next = self.rings[index as usize].begin_batch(self.start_ns, limit);
-            self.batches.extend(next.map(|from_ns| Reverse((from_ns, index))));
-        }
-        self.rings.iter_mut().for_each(|ring| ring.end_reading(now));
-        if self.is_goal_reached()
-            && let Some(heads) = self.heads()?
-        {
-            self.matcher.all_rings_read(&mut self.writer, &self.paths)?;
-            self.goal = heads;
-        }
-        Ok(found)
-    }
-
-    /// Whether every ring was read up to where it was when the goal was set.
-    fn is_goal_reached(&self) -> bool {
-        let recorded = |ring: usize| self.rings.get(ring).map_or(0, Ring::recorded);
-        self.goal.iter().enumerate().all(|(ring, &goal)| recorded(ring) >= goal)
-    }
-
-    /// Where all rings are now, those included that have come since they were read. What was written before anything
-    /// that was read so far is below. Their places during the reading would not do: a ring that was looked at early in
-    /// it may have got an allocation since, the free of which was read later in it.
-    /// `None` while one of them can't be read.
-    fn heads(&self) -> Result<Option<Vec<u64>>, RecordError> {
-        let (rings, _) = self.tap.rings()?;
-        let heads = (0..rings).map(|ring| Ok(self.tap.ring(ring)?.map(|state| state.head)));
-        heads.collect()
     }
 
     /// Records a batch, which began at `from_ns`. Returns the number of its words.

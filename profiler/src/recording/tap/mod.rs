@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use poolscope_wire::Header;
 use poolscope_wire::trace::{
-    MAX_RINGS, Request, RingHeader, TRACE_MAGIC, TRACE_PAGE, TRACE_SUFFIX, TraceHeader, check_word, ring_offset,
-    trace_state,
+    KNOWS_SHORT_RINGS, MAX_RINGS, Request, RingHeader, TRACE_MAGIC, TRACE_PAGE, TRACE_SUFFIX, TraceHeader, check_word,
+    ring_offset, trace_state,
 };
 use rustix::fs::{FlockOperation, flock};
 
@@ -106,6 +106,15 @@ struct Trace {
     start_monotonic_ns: u64,
 }
 
+impl Trace {
+    /// Words of a ring that says it has so many. Of one that says what can't be, and in an earlier library's trace, as
+    /// many as there is room for.
+    fn ring_words(&self, said: u64) -> u64 {
+        let most = (self.ring_len - TRACE_PAGE as u64) / 8;
+        if said.is_power_of_two() && said <= most { said } else { most }
+    }
+}
+
 /// What a ring says of itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingState {
@@ -119,6 +128,8 @@ pub struct RingState {
     pub lost_frees: u64,
     /// Times that the thread waited.
     pub waits: u64,
+    /// Words that it has.
+    pub words: u64,
 }
 
 impl Tap {
@@ -240,7 +251,7 @@ impl Tap {
             return refuse("it answers another request");
         }
         let opened = core::mem::offset_of!(TraceHeader, opened) as u64;
-        file.write_all_at(&1u32.to_le_bytes(), opened).map_err(|e| failed("write to", e))?;
+        file.write_all_at(&KNOWS_SHORT_RINGS.to_le_bytes(), opened).map_err(|e| failed("write to", e))?;
         self.trace =
             Some(Trace { file, path, ring_len: header.ring_len, start_monotonic_ns: header.start_monotonic_ns });
         Ok(())
@@ -249,11 +260,6 @@ impl Tap {
     /// Nanoseconds of `CLOCK_MONOTONIC` when recording began.
     pub fn start_ns(&self) -> Option<u64> {
         self.trace.as_ref().map(|trace| trace.start_monotonic_ns)
-    }
-
-    /// Words of a ring.
-    pub fn ring_words(&self) -> u64 {
-        self.trace.as_ref().map_or(0, |trace| (trace.ring_len - TRACE_PAGE as u64) / 8)
     }
 
     fn trace(&self) -> Result<&Trace, TapError> {
@@ -277,22 +283,30 @@ impl Tap {
         let offset = ring_offset(index, trace.ring_len);
         for _ in 0..TORN_RETRIES {
             // A copy may catch a word halfway. The head only rises: what was seen twice was there.
-            let [head, thread, lost_allocs, lost_frees, waits] = Self::words(&trace.file, offset).map_err(failed)?;
+            let [head, thread, lost_allocs, lost_frees, waits, words] =
+                Self::words(&trace.file, offset).map_err(failed)?;
             let [again] = Self::words(&trace.file, offset).map_err(failed)?;
-            if again >= head && again - head <= self.ring_words() {
-                return Ok(Some(RingState { head, tid: thread as u32, lost_allocs, lost_frees, waits }));
+            let words = trace.ring_words(words);
+            if again >= head && again - head <= words {
+                return Ok(Some(RingState { head, tid: thread as u32, lost_allocs, lost_frees, waits, words }));
             }
         }
         Ok(None)
     }
 
-    /// Copies the words `from..to` of a ring. Those that were overwritten meanwhile are not told from others: a program
+    /// Copies the words `from..to` of a ring of `ring_words` words. Those that were overwritten meanwhile are not told from others: a program
     /// does not overwrite what was not taken out.
-    pub fn copy(&mut self, index: u32, from: u64, to: u64, words: &mut Vec<u64>) -> Result<(), TapError> {
+    pub fn copy(
+        &mut self,
+        index: u32,
+        ring_words: u64,
+        from: u64,
+        to: u64,
+        words: &mut Vec<u64>,
+    ) -> Result<(), TapError> {
         let mut bytes = std::mem::take(&mut self.bytes);
         let trace = self.trace()?;
         let failed = |source| TapError::File { what: "read", path: trace.path.clone(), source };
-        let ring_words = self.ring_words();
         let data = ring_offset(index, trace.ring_len) + TRACE_PAGE as u64;
         let mut at = from;
         while at < to {

@@ -14,13 +14,19 @@ use crate::recording::tap::{RingState, Tap, TapError};
 #[derive(Debug)]
 pub(crate) struct Ring {
     number: u32,
-    /// Words that were taken out.
+    /// Words that were taken out, and that had been written at the latest reading.
     tail: u64,
+    head: u64,
+    /// Words that it has room for.
+    room: u64,
     /// The last of them; those before `at` are recorded.
     pub words: Vec<u64>,
     pub at: usize,
     /// Those before this were looked through for blocks that are soon asked for.
     pub announced: usize,
+    /// Those before this were looked through for times, of which this is the last, nanoseconds since the start.
+    timed: usize,
+    last_ns: u64,
     /// Stacks, by the thread's slots.
     pub slots: Vec<u32>,
     pub thread: Option<u32>,
@@ -41,9 +47,13 @@ impl Ring {
         Ring {
             number,
             tail: 0,
+            head: 0,
+            room: 0,
             words: Vec::new(),
             at: 0,
             announced: 0,
+            timed: 0,
+            last_ns: 0,
             slots: vec![UNKNOWN; STACK_SLOTS],
             thread: None,
             losses: RingLosses { ring: number, ..RingLosses::default() },
@@ -75,17 +85,29 @@ impl Ring {
             frees: state.lost_frees,
             waits: state.waits,
         };
+        (self.head, self.room, self.until_ns) = (state.head, state.words, until_ns);
+        self.take_on(tap, most)
+    }
+
+    /// Goes on with what a reading has left, if most of what was taken out is recorded. Returns the number of words.
+    pub(crate) fn take_more(&mut self, tap: &mut Tap, most: usize) -> Result<u64, TapError> {
+        let is_worth_it = !self.to_the_head && 2 * (self.words.len() - self.at) < most;
+        if is_worth_it { self.take_on(tap, most) } else { Ok(0) }
+    }
+
+    fn take_on(&mut self, tap: &mut Tap, most: usize) -> Result<u64, TapError> {
         self.words.drain(..self.at);
-        (self.announced, self.at) = (self.announced.saturating_sub(self.at), 0);
-        self.until_ns = until_ns;
-        let room = most.saturating_sub(self.words.len()) as u64;
-        let new = state.head.saturating_sub(self.tail).min(room);
+        self.announced = self.announced.saturating_sub(self.at);
+        self.timed = self.timed.saturating_sub(self.at);
+        self.at = 0;
+        let most = most.saturating_sub(self.words.len()) as u64;
+        let new = self.head.saturating_sub(self.tail).min(most);
         if new > 0 {
-            tap.copy(self.number, self.tail, self.tail + new, &mut self.words)?;
+            tap.copy(self.number, self.room, self.tail, self.tail + new, &mut self.words)?;
             self.tail += new;
             tap.take_out(self.number, self.tail)?;
         }
-        self.to_the_head = self.tail == state.head;
+        self.to_the_head = self.tail == self.head;
         Ok(new)
     }
 
@@ -94,22 +116,32 @@ impl Ring {
         self.to_the_head = false;
     }
 
+    /// Whether the latest reading took out all that it had: not where it had more than its share of a reading, or is
+    /// held up by another ring.
+    pub(crate) fn is_read_to_the_head(&self) -> bool {
+        self.to_the_head
+    }
+
     /// The time up to which it was read, if that is not up to its head:
     /// when the last batch began of which there is something.
-    pub(crate) fn read_up_to(&self, start_ns: u64) -> Option<u64> {
+    pub(crate) fn read_up_to(&mut self, start_ns: u64) -> Option<u64> {
         if self.to_the_head {
             return None;
         }
-        let (mut at, mut last_ns) = (self.at, self.time_ns);
-        while at < self.words.len() {
-            match Event::read(&self.words[at..]) {
-                Ok((Event::Time(ns), len)) => (last_ns, at) = (ns.saturating_sub(start_ns).max(last_ns), at + len),
-                Ok((_, len)) => at += len,
-                Err(NoEvent::Unknown(_)) => at += 1,
+        self.timed = self.timed.max(self.at);
+        self.last_ns = self.last_ns.max(self.time_ns);
+        while self.timed < self.words.len() {
+            match Event::read(&self.words[self.timed..]) {
+                Ok((Event::Time(ns), len)) => {
+                    self.last_ns = ns.saturating_sub(start_ns).max(self.last_ns);
+                    self.timed += len;
+                }
+                Ok((_, len)) => self.timed += len,
+                Err(NoEvent::Unknown(_)) => self.timed += 1,
                 Err(NoEvent::Cut) => break,
             }
         }
-        Some(last_ns)
+        Some(self.last_ns)
     }
 
     /// Goes to the next batch, of times counted from `start_ns`: when it began at the earliest. `None` if there is none
