@@ -97,7 +97,7 @@ pub struct Recorder<W: Write> {
     module_stacks: u32,
     /// Where every ring was when they had last been read completely: they are again when all are read up to there.
     goal: Vec<u64>,
-    /// The latest reading has left some in a ring, or took more than a part of what a ring has room for ([`MUCH`]).
+    /// The latest reading has left some in a ring, or took more than a part of what a ring has room for.
     found_much: bool,
     start_ns: u64,
     lost_without_ring: u64,
