@@ -390,6 +390,21 @@ for n in range(60): x = [bytes(n % 3000) for n in range(3000)]; time.sleep(0.05)
     assert!(lines.len() >= 2 && lines.last() == Some(&"code 0"), "{}", output.report());
 }
 
+/// What is to be recorded and cannot be is an ordinary block.
+#[test]
+fn a_program_ends_whatever_the_period_with_and_without_a_segment() {
+    let pool = Pool::new();
+    let a_file = pool.files().join("a file");
+    std::fs::write(&a_file, "").expect("a file");
+    for period in ["0", "1", "2", "1024G"] {
+        for dir in [pool.segment_dir(), a_file.clone()] {
+            let script = "for size in range(0, 40000, 50): x = [bytes(size) for n in range(4)]";
+            let program = pool.program("/usr/bin/python3").args(["-c", script]);
+            program.env("POOLSCOPE_PERIOD", period).env("POOLSCOPE_DIR", dir).run().success();
+        }
+    }
+}
+
 /// A program whose forked worker writes its title over the environment, and the worker's number.
 fn titled(pool: &Pool, arguments: &[&str]) -> (Running, String) {
     let flags = ["-O1", "-fno-builtin"];

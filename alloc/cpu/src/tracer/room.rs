@@ -6,9 +6,9 @@
 //! program get what the recorder asks for, the later ones less and less. One that has little is waited for more often,
 //! or loses more, where the recorder wants no waiting.
 
-/// Bytes of all rings together, more or less ...
+/// Bytes of all rings together, more or less; twice what `PARTS` rings of full length take, if that is more.
 const BUDGET: u64 = 256 << 20;
-/// ... but as many rings of full length as these there are.
+/// What part of the bytes that are left a ring may have: one in so many. So many rings have full length.
 const PARTS: u64 = 32;
 /// Bytes of the shortest ring, however many there are.
 const LEAST: u64 = 64 << 10;
@@ -18,7 +18,7 @@ const LEAST_WITHOUT_ROOM: u64 = 16 << 10;
 /// Bytes of the next ring, a power of two: `asked`, or less where the rings before it have `taken` so many, or where
 /// the folder has room for `free` bytes.
 pub fn next_ring(asked: u64, taken: u64, free: u64) -> u64 {
-    let budget = BUDGET.max(PARTS * asked).saturating_sub(taken);
+    let budget = BUDGET.max(2 * PARTS * asked).saturating_sub(taken);
     let part = (budget / PARTS).max(LEAST).min((free / PARTS).max(LEAST_WITHOUT_ROOM));
     asked.min(1 << part.ilog2())
 }

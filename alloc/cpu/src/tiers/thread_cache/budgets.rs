@@ -6,8 +6,9 @@ use crate::sampling::budget::Budget;
 use crate::settings;
 use crate::tiers::thread_cache::Heap;
 
+/// The period in force. 0 and 1 both record everything; a budget with 0 is one of which nothing was drawn.
 fn period() -> u64 {
-    settings::current().period()
+    settings::current().period().max(1)
 }
 
 impl Heap {
