@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use poolscope_e2e::compiler::{compile, compile_into, compile_rust};
-use poolscope_e2e::{Output, Pool, Program};
+use poolscope_e2e::{Output, Pool, Program, library, poolscope};
 use serde_json::Value;
 
 struct Check {
@@ -53,6 +53,37 @@ fn every_block_that_a_forked_child_loses_is_found() {
     assert_eq!(processes(&report), [(Some(0), None), (Some(1), None), (Some(3), None)]);
     let clean = check_leaky_child(&[], &["fork", "0"]);
     assert_eq!(clean.code(), 0, "{}", clean.report());
+}
+
+/// Runs `check` on a program of 300,000 blocks, whose records take 20 MB, where `/dev/shm` has 4 MiB.
+fn check_in_4_mib(pool: &Pool, script: &str) -> Output {
+    let flags = ["-O0", "-g", "-fno-builtin"];
+    let program = pool.files().join("kept_and_lost");
+    compile_into(&program, Path::new("tests/csrc/kept_and_lost.c"), &flags, &[]);
+    let script = format!("mount -t tmpfs -o size=4m tmpfs /dev/shm; {script}; exec \"$0\" check -- \"$1\" 300000");
+    let run = Program::with_own_mounts().args(["bash", "-c", &script]).arg(poolscope()).arg(program);
+    run.env("POOLSCOPE_LIB", library()).run()
+}
+
+/// A container's `/dev/shm` has 64 MiB unless somebody said otherwise.
+#[test]
+fn a_program_of_many_blocks_is_checked_where_shared_memory_is_small() {
+    let pool = Pool::new();
+    let output = check_in_4_mib(&pool, "unset POOLSCOPE_DIR");
+    assert_eq!(output.code(), 23, "{}", output.report());
+    assert!(output.stderr.contains("5,000 B in 5 blocks leaked, from 1 stack."), "{}", output.report());
+    assert!(output.stderr.contains("checked 300,00"), "{}", output.report());
+}
+
+/// The user's own folder is used, whatever its room is.
+#[test]
+fn a_check_without_room_for_its_records_says_which_folder_is_full_and_what_to_do() {
+    let pool = Pool::new();
+    let output = check_in_4_mib(&pool, "export POOLSCOPE_DIR=/dev/shm/mine");
+    assert_eq!(output.code(), 24, "{}", output.report());
+    let why =
+        "not all its blocks found room in the records. /dev/shm is full (4.00 MiB): let POOLSCOPE_DIR name a folder";
+    assert!(output.stderr.contains(why), "{}", output.report());
 }
 
 #[test]

@@ -22,6 +22,11 @@ fn chosen_dir() -> Option<PathBuf> {
     std::env::var_os(DIR_VARIABLE).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
+/// Whether the user has named a folder.
+pub fn is_chosen() -> bool {
+    chosen_dir().is_some()
+}
+
 /// The folder of this user's segments: `POOLSCOPE_DIR`, or `/dev/shm/poolscope-UID`.
 pub fn segment_dir() -> PathBuf {
     chosen_dir().unwrap_or_else(|| user_dir(own_uid()))

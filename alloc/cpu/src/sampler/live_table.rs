@@ -76,11 +76,12 @@ impl LiveTable {
         let page = slot / PAGE_SLOTS;
         if page < self.slots.seen() {
             let pages = self.slots.absent_from(page, RESTORED);
-            let (first, count) = (page * PAGE_SLOTS, pages * PAGE_SLOTS);
-            if !segment.restore(Region::Live, first, count) {
+            let first = page * PAGE_SLOTS;
+            let count = segment.restore(Region::Live, first, pages * PAGE_SLOTS, PAGE_SLOTS);
+            if count == 0 {
                 return false;
             }
-            self.slots.restore(page, pages);
+            self.slots.restore(page, count / PAGE_SLOTS);
             self.restored = self.restored.wrapping_add(1);
             for slot in first..first + count {
                 // SAFETY: the records exist again, and the caller holds the sampler's lock.

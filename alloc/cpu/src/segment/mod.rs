@@ -16,6 +16,7 @@ pub mod ownership;
 mod process_start;
 pub mod publish;
 pub mod request;
+mod room;
 pub mod sequence;
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -32,6 +33,7 @@ use crate::settings;
 use counters::TierCounter;
 use file::File;
 use loss::Loss;
+use room::Room;
 
 pub use copy::copy;
 pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, remove_beside, room_beside};
@@ -84,6 +86,8 @@ struct Private {
     pid: u32,
     /// What became of its file.
     loss: Loss,
+    /// Whether there is room for more of it.
+    room: Room,
     /// Nanoseconds of a span of its history; 0 before the first total.
     span_ns: AtomicU64,
 }
@@ -163,7 +167,13 @@ impl Segment {
         if memory.is_null() || !unsafe { os::commit(memory, PRIVATE_LEN) } {
             return None;
         }
-        let private = Private { regions, pid: os::process_id(), loss: Loss::default(), span_ns: AtomicU64::new(0) };
+        let private = Private {
+            regions,
+            pid: os::process_id(),
+            loss: Loss::default(),
+            room: Room::default(),
+            span_ns: AtomicU64::new(0),
+        };
         // SAFETY: the page is usable, aligned, and nobody else's.
         unsafe { memory.cast::<Private>().write(private) };
         // SAFETY: the segment follows the page.
@@ -323,14 +333,14 @@ impl Segment {
         done
     }
 
-    /// Has records exist again that were released. False if the file system is full.
-    pub fn restore(&self, region: Region, first: u32, count: u32) -> bool {
+    /// Has whole pages of records exist again that were released: `count` records or, where the file system has no
+    /// room for them, fewer, but no fewer than `least`. Returns how many do; 0 if it is full.
+    pub fn restore(&self, region: Region, first: u32, count: u32, least: u32) -> u32 {
         let (offset, len) = self.range(region, first, count);
-        let done = !self.is_shared() || self.has_file_grow(offset, len);
-        if done {
-            counters::add(TierCounter::MetadataBytes, len);
-        }
-        done
+        let (_, least) = self.range(region, first, least);
+        let had = if self.is_shared() { self.has_file_grow(offset, len, least).unwrap_or(0) } else { len };
+        counters::add(TierCounter::MetadataBytes, had);
+        (had / region.record_len() as u64) as u32
     }
 
     /// Makes the first `count` records exist. False if the region or the file system is full.
@@ -338,18 +348,19 @@ impl Segment {
         self.is_committed(region, count) || self.grow(region, count, None)
     }
 
-    /// Has the file blocks from `offset` on. A file that was cut off is left: then private memory takes its place.
-    fn has_file_grow(&self, offset: u64, len: u64) -> bool {
+    /// Has the file blocks from `offset` on: as many as there is room for of `most` bytes, and `least` at least. Says
+    /// how many. A file that was cut off is left: then private memory takes its place.
+    fn has_file_grow(&self, offset: u64, most: u64, least: u64) -> Option<u64> {
         if self.private().loss.is_lost() {
-            return true;
+            return Some(most);
         }
         let ends = self.private().regions.into_iter().filter(|entry| entry.committed > 0);
-        let least = ends.map(|entry| entry.offset + entry.committed).fold(HEAD_LEN as u64, u64::max);
-        match file::allocate(offset, len, least) {
+        let file_len = ends.map(|entry| entry.offset + entry.committed).fold(HEAD_LEN as u64, u64::max);
+        self.private().room.find(most, least, |len| match file::allocate(offset, len, file_len) {
             file::Allocated::Yes => true,
             file::Allocated::No => false,
             file::Allocated::CutOff => loss::lose(self),
-        }
+        })
     }
 
     /// The same for more than there are, in the file if it is open.
@@ -364,21 +375,27 @@ impl Segment {
             _ => GROWTH_MIN.max(entry.committed / 4).next_multiple_of(4096),
         };
         let wanted = need.max(entry.committed + step).min(entry.capacity);
-        let (from, more) = (entry.offset + entry.committed, wanted.saturating_sub(entry.committed));
+        if wanted < need {
+            return false;
+        }
+        let from = entry.offset + entry.committed;
+        let (most, least) = (wanted - entry.committed, need - entry.committed);
+        let more = match file {
+            Some(file) => file.allocate(from, most).then_some(most),
+            None => self.has_file_grow(from, most, least),
+        };
+        let Some(more) = more else { return false };
+        let wanted = entry.committed + more;
         // SAFETY: the range lies in the mapping; what is usable already stays as it is.
         let usable = || unsafe { os::commit(self.base.add(entry.offset as usize), wanted as usize) };
         // SAFETY: nobody has been told of the range.
         let zeroes = || unsafe { os::map_zeroes_over(self.base.add(from as usize), more as usize) };
-        let has = || file.map_or_else(|| self.has_file_grow(from, more), |file| file.allocate(from, more));
-        if wanted < need || !has() {
-            return false;
-        }
         let lost = self.private().loss.is_lost();
         if !(if lost { zeroes() } else { usable() }) {
             return false;
         }
         core::sync::atomic::fence(Ordering::Release);
-        counters::add(TierCounter::MetadataBytes, wanted - entry.committed);
+        counters::add(TierCounter::MetadataBytes, more);
         entry.committed = wanted;
         self.show(region);
         true

@@ -11,7 +11,7 @@ use poolscope_profiler::model::snapshot::{ProcessState, Snapshot};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::{ProfileBuilder, ReadError, SegmentReader};
 
-use super::Question;
+use super::{Question, folder};
 use crate::failure::Failure;
 use crate::{sink, target};
 
@@ -44,7 +44,9 @@ impl Process {
     pub(super) fn doubt(&self) -> Option<String> {
         match &self.verdict {
             Verdict::NotJudged(why) => Some(why.clone()),
-            Verdict::Judged(report) if report.missed > 0 => Some("not all its blocks found room in the records".into()),
+            Verdict::Judged(report) if report.missed > 0 => {
+                Some(with_remedy("not all its blocks found room in the records", &self.entry))
+            }
             Verdict::Judged(report) if !report.exact => Some("it turned the recording of every allocation off".into()),
             Verdict::Judged(report) => report.checked.as_ref().and_then(Checked::doubt),
         }
@@ -114,6 +116,7 @@ fn judge(entry: &SegmentEntry, asked: Asked<'_>, builder: &mut ProfileBuilder) -
         let start = snapshot.process.start_monotonic_ns;
         snapshot.live.retain(|block| block.time_ns >= start);
     }
+    let has_room = snapshot.dropped.total() == 0;
     let looked = snapshot.search.is_some_and(|search| search.failed.is_none());
     let found = asked.planted.is_none_or(|bytes| take_planted(&mut snapshot, bytes));
     let report = match asked.question {
@@ -129,8 +132,14 @@ fn judge(entry: &SegmentEntry, asked: Asked<'_>, builder: &mut ProfileBuilder) -
             Verdict::NotJudged("the leak that was planted in it was not found: what was looked at says nothing".into())
         }
         Ok(report) => Verdict::Judged(report),
-        Err(why) => Verdict::NotJudged(why),
+        Err(why) if has_room => Verdict::NotJudged(why),
+        Err(why) => Verdict::NotJudged(with_remedy(&why, entry)),
     }
+}
+
+/// Why a process with too many blocks can't be judged, and what to do.
+fn with_remedy(why: &str, entry: &SegmentEntry) -> String {
+    folder::remedy(&entry.path).map_or_else(|| why.to_owned(), |remedy| format!("{why}. {remedy}"))
 }
 
 /// Takes the block out that the process was to lose, if it was found to be lost.

@@ -1,14 +1,13 @@
 //! `poolscope check`: runs a program exactly and reports what nothing points to any more at its end.
 
+mod folder;
 mod judge;
 mod report;
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,6 +26,7 @@ use crate::launch::{child, library, own_pool, preload};
 use crate::words::Ended;
 use crate::{sink, version};
 
+use folder::Folder;
 use judge::{Asked, Judged, Process, judge_all};
 #[cfg(test)]
 pub(crate) use report::CheckJson;
@@ -168,7 +168,7 @@ impl Check {
             true => preload::without_library(&self.command, Some(1)),
             false => preload::command(&self.command, &library, Some(1)),
         };
-        command.env("POOLSCOPE_KEEP", "1").env(folders::DIR_VARIABLE, &folder.0);
+        command.env("POOLSCOPE_KEEP", "1").env(folders::DIR_VARIABLE, folder.path());
         if question != Question::Growth {
             command.env("POOLSCOPE_LEAK_CHECK", "1");
         }
@@ -192,7 +192,7 @@ impl Check {
         let (pid, ended) = run_to_end(&mut command)?;
 
         let asked = Asked { question, planted, suppressions: &suppressions };
-        let Judged { processes, unreadable } = judge_all(&folder.0, pid, asked)?;
+        let Judged { processes, unreadable } = judge_all(folder.path(), pid, asked)?;
         if processes.is_empty() && unreadable.is_empty() {
             return Err(not_on_pool(&self.command[0].to_string_lossy(), ended).into());
         }
@@ -235,36 +235,6 @@ fn tensors_of(processes: &[Process]) -> String {
 fn size_to_plant() -> u64 {
     let random = RandomState::new().build_hasher().finish();
     20_000 + random % 100_000
-}
-
-/// A folder for the segments of this run alone.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        let usual = folders::segment_dir();
-        let parents = [usual.parent().map(Path::to_path_buf), Some(std::env::temp_dir())];
-        let mut last = None;
-        for parent in parents.into_iter().flatten() {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            let name = format!("poolscope-check-{}-{:08x}", std::process::id(), now.subsec_nanos());
-            let path = parent.join(name);
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) => last = Some((path, error)),
-            }
-        }
-        match last {
-            Some((path, error)) => Err(error).wrap_err_with(|| format!("cannot create the folder {}", path.display())),
-            None => Err(Failure::usage("there is no folder for segments").into()),
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Runs a command to its end. Signals that somebody sends to poolscope go on to it; those of the terminal reach it
