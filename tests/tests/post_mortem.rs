@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use poolscope_e2e::{Pool, Program, Running, compiler, library, sample};
+use poolscope_e2e::{Pool, Program, Running, compiler, library, poolscope, sample, skip};
 use serde_json::Value;
 
 /// A python3 that holds 64 MiB in blocks of 1 MiB, made by one call of `hold`, and then does what `end` says.
@@ -385,4 +385,53 @@ fn a_fault_that_the_kernel_wrote_down_is_quoted() {
         assert_eq!(dead["state"], "gone", "{dead:#}");
     }
     assert_heap_is_read(&pool, pid, 48.0 * MIB);
+}
+
+/// A control group with a limit of memory, as a container's is.
+struct Limited(PathBuf);
+
+impl Limited {
+    /// `None` where this machine doesn't let the test make one.
+    fn new(bytes: u64) -> Option<Limited> {
+        let name = format!("poolscope-test-{}", std::process::id());
+        let versions = [("memory", "memory.limit_in_bytes"), ("", "memory.max")];
+        versions.into_iter().find_map(|(folder, limit)| {
+            let group = Path::new("/sys/fs/cgroup").join(folder).join(&name);
+            std::fs::create_dir(&group).ok()?;
+            let group = Limited(group);
+            std::fs::OpenOptions::new().write(true).open(group.0.join(limit)).ok()?;
+            std::fs::write(group.0.join(limit), bytes.to_string()).ok().map(|()| group)
+        })
+    }
+
+    /// Runs a command of poolscope's in it, on a Python that wants more memory than there is.
+    fn run(&self, pool: &Pool, command: &[&str]) -> String {
+        let script = "echo $$ > \"$1/cgroup.procs\"; shift; exec \"$@\"";
+        let program = Program::new("bash").args(["-c", script, "bash"]).arg(&self.0).arg(poolscope()).args(command);
+        let program = program.args(["--", "/usr/bin/python3", "-c", "x = [bytearray(1 << 20) for _ in range(1000)]"]);
+        let output = program.env("POOLSCOPE_DIR", pool.segment_dir()).env("POOLSCOPE_LIB", library()).run();
+        assert!([24, 137].contains(&output.code()), "{}", output.report());
+        output.stderr
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_command_says_that_its_program_was_killed_for_lack_of_memory() {
+    let Some(group) = Limited::new(100 << 20) else {
+        return skip("programs that are killed for lack of memory: no control group can be made here");
+    };
+    let pool = Pool::new();
+    let recording = pool.files().join("killed.rec");
+    let record = ["record", "-o", recording.to_str().expect("UTF-8")];
+    for command in [record.as_slice(), &["check"]] {
+        let said = group.run(&pool, command);
+        let why = "program was killed by the kernel (SIGKILL): its control group had no more memory";
+        assert!(said.contains(why), "{said}");
+    }
 }

@@ -29,6 +29,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::gpu_trace;
 use crate::args::{parse_bytes, parse_seconds};
 use crate::failure::Failure;
+use crate::launch::out_of_memory::Kills;
 use crate::launch::{child, library, preload};
 use crate::target::Replacement;
 use crate::words::Ended;
@@ -242,6 +243,7 @@ impl Record {
         if output.is_standard_output() {
             command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
         }
+        let kills = Kills::so_far();
         let mut child = child::spawn(&mut command)?;
         let pid = child.id();
         let mut forwarded = 0;
@@ -267,7 +269,11 @@ impl Record {
             forward();
             alarm.sleep(FORWARDING);
         };
-        let code = Ended::from(status).exit_code();
+        let ended = kills.how_ended(status);
+        if !matches!(ended, Ended::Code(_)) {
+            sink::say(&format!("the program {ended}"));
+        }
+        let code = ended.exit_code();
         Ok(if recorded.is_err() && code == 0 { 2 } else { code })
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::failure::Failure;
+use crate::launch::out_of_memory::Kills;
 use crate::words::Ended;
 
 /// A program in a session of its own, so that the whole of it can be ended, and so that it can run on without us.
@@ -35,24 +36,25 @@ impl Program {
         unsafe {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));
         }
+        let kills = Kills::so_far();
         let child = spawn(&mut command)?;
         let program = Arc::new(Program { pid: child.id(), end: Mutex::default(), ended: Condvar::new() });
         let waiter = Arc::clone(&program);
         thread::Builder::new()
             .name("waiter".into())
-            .spawn(move || waiter.wait_for(child))
+            .spawn(move || waiter.wait_for(child, &kills))
             .map_err(|e| Failure::usage(format!("cannot start a thread: {e}")))?;
         Ok(program)
     }
 
-    fn wait_for(&self, mut child: Child) {
+    fn wait_for(&self, mut child: Child, kills: &Kills) {
         // Waits without taking the status, so that the number stays the program's until `how` is set.
         let waited = rustix::io::retry_on_intr(|| {
             rustix::process::waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
         });
         debug_assert!(waited.is_ok(), "{waited:?}");
         let mut end = self.lock();
-        let how = child.wait().map_or(Ended::Code(1), Ended::from);
+        let how = child.wait().map_or(Ended::Code(1), |status| kills.how_ended(status));
         end.how = Some(how);
         for listener in end.listeners.drain(..) {
             listener(how);

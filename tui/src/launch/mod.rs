@@ -3,5 +3,6 @@
 pub(crate) mod child;
 pub(crate) mod embedded;
 pub(crate) mod library;
+pub(crate) mod out_of_memory;
 pub(crate) mod own_pool;
 pub(crate) mod preload;

@@ -14,6 +14,8 @@ pub(crate) enum Ended {
     Code(i32),
     /// A signal killed it.
     Signal(i32),
+    /// The kernel killed it, since its control group had no more memory.
+    OutOfMemory,
 }
 
 impl Ended {
@@ -22,6 +24,15 @@ impl Ended {
         match self {
             Ended::Code(code) => code as u8,
             Ended::Signal(signal) => of_signal(signal),
+            Ended::OutOfMemory => of_signal(SIGKILL),
+        }
+    }
+
+    /// The same as `Display`, where there is little room: `killed by SIGKILL`.
+    pub(crate) fn short(self) -> String {
+        match self {
+            Ended::OutOfMemory => "killed, out of memory".into(),
+            _ => self.to_string().trim_start_matches("was ").to_owned(),
         }
     }
 }
@@ -47,6 +58,9 @@ impl fmt::Display for Ended {
         match *self {
             Ended::Code(code) => write!(f, "exited with code {code}"),
             Ended::Signal(signal) => write!(f, "was killed by {}", signal_name(signal)),
+            Ended::OutOfMemory => {
+                f.write_str("was killed by the kernel (SIGKILL): its control group had no more memory")
+            }
         }
     }
 }
@@ -94,6 +108,7 @@ mod tests {
             (Ended::Signal(SIGSEGV), "was killed by SIGSEGV", 139),
             (Ended::Signal(15), "was killed by SIGTERM", 143),
             (Ended::Signal(64), "was killed by signal 64", 192),
+            (Ended::OutOfMemory, "was killed by the kernel (SIGKILL): its control group had no more memory", 137),
         ] {
             assert_eq!((ended.to_string().as_str(), ended.exit_code()), (word, code));
         }

@@ -22,6 +22,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use crate::args::{lsan, parse_mask};
 use crate::commands::tensors::held_by;
 use crate::failure::Failure;
+use crate::launch::out_of_memory::Kills;
 use crate::launch::{child, library, own_pool, preload};
 use crate::words::Ended;
 use crate::{sink, version};
@@ -242,6 +243,7 @@ fn size_to_plant() -> u64 {
 fn run_to_end(command: &mut Command) -> Result<(u32, Ended)> {
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2])?;
     let handle = signals.handle();
+    let kills = Kills::so_far();
     let mut started = child::spawn(command)?;
     let pid = started.id();
     let forwarder = std::thread::spawn(move || {
@@ -255,7 +257,7 @@ fn run_to_end(command: &mut Command) -> Result<(u32, Ended)> {
     let status = started.wait();
     handle.close();
     let _ = forwarder.join();
-    Ok((pid, status.wrap_err("cannot wait for the program")?.into()))
+    Ok((pid, kills.how_ended(status.wrap_err("cannot wait for the program")?)))
 }
 
 fn not_on_pool(name: &str, ended: Ended) -> Failure {

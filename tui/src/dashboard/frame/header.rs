@@ -122,7 +122,7 @@ fn state_word(state: &State, model: &Model) -> Span<'static> {
         return Span::styled("■ a profile in a file", theme.ok);
     }
     match (state.ended, model.snapshot.process.state) {
-        (Some(ended), _) => Span::styled(format!("■ {}", ended.to_string().trim_start_matches("was ")), theme.alert),
+        (Some(ended), _) => Span::styled(format!("■ {}", ended.short()), theme.alert),
         (None, ProcessState::Running) => Span::styled("● running", theme.ok),
         (None, ProcessState::Exited) => Span::styled("■ exited", theme.alert),
         (None, ProcessState::Killed) => Span::styled("■ gone", theme.alert),
