@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use poolscope_e2e::pprof_rules::{self, Expected};
-use poolscope_e2e::{Pool, Program, Running, compiler, poolscope, pprof, sample};
+use poolscope_e2e::{Pool, Program, Running, compiler, poolscope, pprof, sample, skip};
 
 /// A field of `/proc/PID/status` in kibibytes.
 fn status_kib(pid: u32, field: &str) -> u64 {
@@ -181,5 +181,21 @@ fn a_target_that_dies_while_it_is_attached_to_is_an_answer_and_no_end() {
             );
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "round {round}");
+    }
+}
+
+/// A real-time thread that only yields leaves its processor to nobody of a lower priority, who may have a lock.
+#[test]
+fn a_real_time_thread_gets_its_blocks_beside_an_ordinary_one_on_its_processor() {
+    let pool = Pool::new();
+    let flags = ["-O1", "-fno-builtin", "-pthread"];
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/real_time.c", "real_time", &flags);
+    for period in ["512K", "1"] {
+        let run = pool.program(&program).arg("4").env("POOLSCOPE_PERIOD", period).run().success();
+        if run.stdout.trim() == "no real-time thread" {
+            return skip("real-time threads: this user may not make one");
+        }
+        let allocated = run.stdout.trim().strip_prefix("allocated ").and_then(|count| count.parse::<u32>().ok());
+        assert!(allocated.is_some_and(|count| count > 50), "{}", run.report());
     }
 }

@@ -102,9 +102,10 @@ pub struct Captured {
     pub incomplete: bool,
 }
 
-/// To be called before `fork`: no module is half written in the child.
-pub fn fork_prepare() {
-    modules::lock_for_fork();
+/// To be called before `fork`: no module is half written in the child. Another thread may have to go on first, for
+/// which there is `give_way`, with the number of failed attempts.
+pub fn fork_prepare(give_way: impl Fn(u32)) {
+    modules::lock_for_fork(give_way);
 }
 
 /// To be called in the parent after [`fork_prepare`] and `fork`.

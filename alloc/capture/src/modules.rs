@@ -513,9 +513,11 @@ pub(crate) fn tables(confirmed: &Confirmed) -> impl Iterator<Item = core::ops::R
 }
 
 /// Takes the table's lock.
-pub(crate) fn lock_for_fork() {
+pub(crate) fn lock_for_fork(give_way: impl Fn(u32)) {
+    let mut tries = 0;
     while !TABLE.try_lock() {
-        hint::spin_loop();
+        tries += 1;
+        give_way(tries);
     }
 }
 

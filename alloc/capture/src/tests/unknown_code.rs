@@ -76,7 +76,7 @@ fn a_child_captures_on() {
     let _guard = super::replaced::LOADING.lock();
     here();
     for _ in 0..20 {
-        fork_prepare();
+        fork_prepare(|_| {});
         // SAFETY: the child captures, which takes no lock of libc, and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {

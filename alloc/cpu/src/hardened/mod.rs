@@ -399,15 +399,15 @@ pub fn fit(slow: SlowPath, limit: usize) {
 }
 
 /// How often the lock is tried for when the process ends.
-const SWEEP_TRIES: u32 = 10_000;
+const SWEEP_TRIES: u32 = 256;
 
 /// Looks at what is left when the process ends: the surroundings of blocks in use, and freed blocks that wait.
 pub fn sweep(slow: SlowPath) {
     // In a child of the bare `clone` nobody may ever let the lock go.
-    let Some(hardened) = (0..SWEEP_TRIES).find_map(|_| {
+    let Some(hardened) = (0..SWEEP_TRIES).find_map(|tries| {
         let hardened = HARDENED.try_lock(slow);
         if hardened.is_none() {
-            os::give_way();
+            os::give_way(tries);
         }
         hardened
     }) else {

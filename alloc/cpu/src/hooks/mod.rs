@@ -107,9 +107,10 @@ pub fn remove_hook(id: HookId) -> bool {
         }
     }
     let in_hook = this_heap().is_some_and(|heap| heap.calls.in_hook.get());
+    let mut tries = 0;
     while !in_hook && place.is_in_use() {
-        // SAFETY: a system call without arguments.
-        unsafe { libc::sched_yield() };
+        tries += 1;
+        os::give_way(tries);
     }
     true
 }

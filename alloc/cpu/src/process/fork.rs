@@ -123,7 +123,7 @@ fn lock(interrupted: bool, is_over: &dyn Fn() -> bool) -> bool {
         Lock::Pool(lock) => lock().take(is_over),
         Lock::Captures if interrupted => true,
         Lock::Captures => {
-            poolscope_capture::fork_prepare();
+            poolscope_capture::fork_prepare(os::give_way);
             true
         }
     })

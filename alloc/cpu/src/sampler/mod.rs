@@ -157,12 +157,14 @@ pub fn finish(slow: SlowPath) {
     // Another thread may have the lock for a moment. In a child of the bare `clone` nobody lets it go: then the segment
     // stays.
     let end = os::clock_ns(libc::CLOCK_MONOTONIC) + FINISH_PATIENCE_NS;
+    let mut tries = 0;
     let mut sampler = loop {
         match SAMPLER.try_lock(slow) {
             Some(sampler) => break sampler,
             None if os::clock_ns(libc::CLOCK_MONOTONIC) > end => return,
-            None => os::give_way(),
+            None => os::give_way(tries),
         }
+        tries += 1;
     };
     // A child of `vfork` runs in its parent's memory, but it is not the process of this segment.
     if let Some(segment) = sampler.segment.filter(|_| own_segment())

@@ -211,7 +211,7 @@ fn lock_state_for_fork<W: Word>(lock: &W, is_over: &dyn Fn() -> bool) -> bool {
             return true;
         }
         tries += 1;
-        if tries % 64 == 0 {
+        if tries % 32 == 0 {
             if waits::is_stuck(state & !FORKING, holder(), |state| state & !FORKING) {
                 return true;
             }

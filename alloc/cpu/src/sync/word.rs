@@ -108,7 +108,7 @@ impl Word for AtomicUsize {
         if tries < 64 {
             core::hint::spin_loop();
         } else {
-            crate::kernel::os::give_way();
+            crate::kernel::os::give_way(tries);
         }
     }
 
