@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use poolscope_e2e::{Pool, Program, Running, compiler, library, poolscope, sample, skip};
+use poolscope_e2e::{Output, Pool, Program, Running, compiler, library, poolscope, sample, skip};
 use serde_json::Value;
 
 /// A python3 that holds 64 MiB in blocks of 1 MiB, made by one call of `hold`, and then does what `end` says.
@@ -139,7 +139,7 @@ struct MemoryCgroup(PathBuf);
 
 impl MemoryCgroup {
     fn new(limit: u64) -> Result<Self, String> {
-        let name = format!("poolscope-test-{}", std::process::id());
+        let name = format!("poolscope-test-{}-{limit}", std::process::id());
         let candidates = [
             (Path::new("/sys/fs/cgroup/memory"), &["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]),
             (Path::new("/sys/fs/cgroup"), &["memory.max", "memory.swap.max"]),
@@ -161,6 +161,19 @@ impl MemoryCgroup {
         }
         Err(why)
     }
+
+    /// The same; without one a test says that it is skipped.
+    fn or_skip(limit: u64) -> Option<Self> {
+        Self::new(limit).map_err(|why| skip(&format!("no memory cgroup can be made here ({why})"))).ok()
+    }
+
+    /// Runs a command of poolscope's in it, on a Python with this script.
+    fn run(&self, pool: &Pool, command: &[&str], python: &str) -> Output {
+        let script = "echo $$ > \"$1/cgroup.procs\"; shift; exec \"$@\"";
+        let program = Program::new("bash").args(["-c", script, "bash"]).arg(&self.0).arg(poolscope()).args(command);
+        let program = program.args(["--", "/usr/bin/python3", "-c", python]);
+        program.env("POOLSCOPE_DIR", pool.segment_dir()).env("POOLSCOPE_LIB", library()).run()
+    }
 }
 
 impl Drop for MemoryCgroup {
@@ -177,13 +190,7 @@ impl Drop for MemoryCgroup {
 
 #[test]
 fn the_heap_of_a_process_that_the_out_of_memory_killer_took_is_read_and_the_kernel_is_quoted() {
-    let group = match MemoryCgroup::new(96 << 20) {
-        Ok(group) => group,
-        Err(why) => {
-            poolscope_e2e::skip(&format!("no memory cgroup can be made here ({why})"));
-            return;
-        }
-    };
+    let Some(group) = MemoryCgroup::or_skip(96 << 20) else { return };
     let pool = Pool::new();
     let join = format!("open({:?},'w').write(str(os.getpid()))", group.0.join("cgroup.procs"));
     let end = format!("{join}\nwhile True: held.append(bytearray(b'x')*(1<<20))");
@@ -193,7 +200,7 @@ fn the_heap_of_a_process_that_the_out_of_memory_killer_took_is_read_and_the_kern
     assert_heap_is_read(&pool, pid, 100.0 * MIB);
     let dead = listed(&pool, pid);
     if std::fs::File::open("/dev/kmsg").is_err() {
-        poolscope_e2e::skip("the kernel's log can't be read here, so nobody says why the process ended");
+        skip("the kernel's log can't be read here, so nobody says why the process ended");
         assert_eq!(dead["state"], "gone");
         return;
     }
@@ -387,51 +394,36 @@ fn a_fault_that_the_kernel_wrote_down_is_quoted() {
     assert_heap_is_read(&pool, pid, 48.0 * MIB);
 }
 
-/// A control group with a limit of memory, as a container's is.
-struct Limited(PathBuf);
-
-impl Limited {
-    /// `None` where this machine doesn't let the test make one.
-    fn new(bytes: u64) -> Option<Limited> {
-        let name = format!("poolscope-test-{}", std::process::id());
-        let versions = [("memory", "memory.limit_in_bytes"), ("", "memory.max")];
-        versions.into_iter().find_map(|(folder, limit)| {
-            let group = Path::new("/sys/fs/cgroup").join(folder).join(&name);
-            std::fs::create_dir(&group).ok()?;
-            let group = Limited(group);
-            std::fs::OpenOptions::new().write(true).open(group.0.join(limit)).ok()?;
-            std::fs::write(group.0.join(limit), bytes.to_string()).ok().map(|()| group)
-        })
-    }
-
-    /// Runs a command of poolscope's in it, on a Python that wants more memory than there is.
-    fn run(&self, pool: &Pool, command: &[&str]) -> String {
-        let script = "echo $$ > \"$1/cgroup.procs\"; shift; exec \"$@\"";
-        let program = Program::new("bash").args(["-c", script, "bash"]).arg(&self.0).arg(poolscope()).args(command);
-        let program = program.args(["--", "/usr/bin/python3", "-c", "x = [bytearray(1 << 20) for _ in range(1000)]"]);
-        let output = program.env("POOLSCOPE_DIR", pool.segment_dir()).env("POOLSCOPE_LIB", library()).run();
-        assert!([24, 137].contains(&output.code()), "{}", output.report());
-        output.stderr
-    }
-}
-
-impl Drop for Limited {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn a_command_says_that_its_program_was_killed_for_lack_of_memory() {
-    let Some(group) = Limited::new(100 << 20) else {
-        return skip("programs that are killed for lack of memory: no control group can be made here");
-    };
+    let Some(group) = MemoryCgroup::or_skip(100 << 20) else { return };
     let pool = Pool::new();
     let recording = pool.files().join("killed.rec");
     let record = ["record", "-o", recording.to_str().expect("UTF-8")];
     for command in [record.as_slice(), &["check"]] {
-        let said = group.run(&pool, command);
+        let output = group.run(&pool, command, "x = [bytearray(1 << 20) for _ in range(1000)]");
+        assert!([24, 137].contains(&output.code()), "{}", output.report());
         let why = "program was killed by the kernel (SIGKILL): its control group had no more memory";
-        assert!(said.contains(why), "{said}");
+        assert!(output.stderr.contains(why), "{}", output.report());
     }
+}
+
+/// 24 rings of full length would take 48 MiB.
+#[test]
+fn a_recording_leaves_the_memory_of_the_control_group_to_the_program() {
+    let Some(group) = MemoryCgroup::or_skip(72 << 20) else { return };
+    let pool = Pool::new();
+    let recording = pool.files().join("many.rec");
+    let command = ["record", "-o", recording.to_str().expect("UTF-8")];
+    let script = "import threading
+all = threading.Barrier(24)
+def work():
+    for size in range(2000): bytes(600 + size)
+    all.wait()
+threads = [threading.Thread(target=work) for _ in range(24)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()";
+    let output = group.run(&pool, &command, script);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains("nothing was lost"), "{}", output.report());
 }

@@ -1,6 +1,7 @@
 //! What `/proc` says about the process of a segment: whether it still runs that program, and how much memory it has.
 
 pub mod clock;
+pub mod control_group;
 pub mod ending;
 pub mod family;
 pub mod residence;

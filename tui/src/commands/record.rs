@@ -15,6 +15,7 @@ use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::model::snapshot::ProcessState;
 use poolscope_profiler::process::clock::monotonic_ns;
+use poolscope_profiler::process::control_group::ControlGroup;
 use poolscope_profiler::process::{self, Scheduling};
 use poolscope_profiler::recording::events::session::Summary;
 use poolscope_profiler::recording::recorder::alarm::Alarm;
@@ -86,7 +87,7 @@ pub(crate) struct Record {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     duration: Option<Duration>,
     /// Room for the events of each thread, in /dev/shm: a power of two. If it is not given, 2MiB; less for a process
-    /// that runs already and has more than 128 threads, which share 256MiB
+    /// that runs already and has more than 128 threads, which share 256MiB, and in a container with little memory left
     #[arg(long, value_name = "BYTES", value_parser = parse_ring)]
     ring: Option<u64>,
     /// Say nothing but errors
@@ -136,10 +137,18 @@ fn is_replaced(ended: &str) -> bool {
 const RING: u64 = 2 << 20;
 const ALL_RINGS: u64 = 256 << 20;
 
-/// Room for the events of each of so many threads.
-fn ring_for(threads: usize) -> u64 {
-    let share = ALL_RINGS / threads.next_power_of_two() as u64;
-    share.clamp(1 << RING_BYTES_LOG2.start(), RING)
+/// Of the memory that the process's control group may still have, all rings have one part in so many ...
+const PARTS_OF_A_GROUP: u64 = 4;
+/// ... if there are no more threads than these. A command may have more than it has at its start.
+const THREADS_OF_A_GROUP: u64 = 32;
+
+/// Room for the events of each of so many threads, of a process whose control group may have `free` more bytes.
+fn ring_for(threads: usize, free: Option<u64>) -> u64 {
+    let threads = threads.next_power_of_two() as u64;
+    let share = ALL_RINGS / threads;
+    let part = free.map_or(share, |free| free / PARTS_OF_A_GROUP / threads.max(THREADS_OF_A_GROUP));
+    let least = 1 << RING_BYTES_LOG2.start();
+    1 << share.min(part).clamp(least, RING).ilog2()
 }
 
 fn parse_ring(text: &str) -> Result<u64, String> {
@@ -368,7 +377,10 @@ impl Record {
         let lossless = if from_start { !self.lossy } else { self.lossless };
         let request = Request {
             number: (std::process::id().rotate_left(16) ^ monotonic_ns() as u32).max(1),
-            ring_bytes: self.ring.unwrap_or_else(|| ring_for(process::threads(pid).len())),
+            ring_bytes: self.ring.unwrap_or_else(|| {
+                let free = ControlGroup::of(pid).and_then(|group| group.free_memory());
+                ring_for(process::threads(pid).len(), free)
+            }),
             lossless,
             free_stacks: self.free_stacks,
         };
@@ -527,7 +539,20 @@ mod tests {
 
     #[test]
     fn many_threads_share_the_room_of_128() {
-        let rings = [0, 1, 128, 129, 1000, 8000, 100_000].map(|threads| ring_for(threads) >> 10);
+        let rings = [0, 1, 128, 129, 1000, 8000, 100_000].map(|threads| ring_for(threads, None) >> 10);
         assert_eq!(rings, [2048, 2048, 2048, 1024, 256, 64, 64]);
+    }
+
+    #[test]
+    fn rings_leave_most_of_a_control_groups_memory_to_the_program() {
+        let rings = |threads, free: u64| ring_for(threads, Some(free)) >> 10;
+        assert_eq!(
+            [u64::MAX, 1 << 30, 256 << 20, 100 << 20, 20 << 20, 0].map(|free| rings(1, free)),
+            [2048, 2048, 2048, 512, 128, 64]
+        );
+        for threads in [1, 16, 100, 500] {
+            let all = rings(threads, 200 << 20) * threads as u64;
+            assert!(all <= 50 << 10, "{threads} threads take {all} KiB");
+        }
     }
 }
