@@ -463,3 +463,22 @@ fn functions_of_rust_have_their_paths_and_types_in_pprof_whatever_debug_informat
         assert_holds(&pool, &program, &expected);
     }
 }
+
+/// The home of a service is often `/nonexistent`, and is to stay so.
+#[test]
+fn names_are_kept_in_a_home_that_is_there_and_none_is_made() {
+    let pool = Pool::new();
+    let flags = ["-O0", "-g", "-fno-builtin"];
+    let program = compiler::compile_with_headers(pool.files(), "tests/csrc/kept_and_lost.c", "kept_and_lost", &flags);
+    let home = pool.files().join("home");
+    let check = || {
+        let check = pool.poolscope().arg("check").arg("--").arg(&program).arg("10");
+        let output = check.env("XDG_CACHE_HOME", "").env("HOME", &home).run();
+        assert!(output.code() == 23 && output.stderr.contains("kept_and_lost.c"), "{}", output.report());
+    };
+    check();
+    assert!(!home.exists());
+    std::fs::create_dir(&home).expect("a folder");
+    check();
+    assert!(home.join(".cache/poolscope/symbols").exists());
+}

@@ -89,8 +89,8 @@ fn what_cannot_be_watched_is_refused() {
         (&["watch", "1"][..], "--dump-at-rss or --dump-on-growth"),
         (&["watch", "4194305", "--dump-at-rss", "1G"], "there is no process 4194305"),
         (
-            &["run", "--headless", "--dump-at-rss", "1G", "--dump-dir", "/nonexistent", "--", "true"],
-            "cannot use /nonexistent",
+            &["run", "--headless", "--dump-at-rss", "1G", "--dump-dir", "/dev/null/absent", "--", "true"],
+            "cannot use /dev/null/absent",
         ),
         (&["run", "--dump-at-rss", "much", "--", "true"], "not a number of bytes"),
     ] {

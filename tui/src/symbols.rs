@@ -55,7 +55,9 @@ fn kept_in() -> Option<PathBuf> {
         return Some(folder).filter(|folder| !folder.as_os_str().is_empty());
     }
     let caches = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
-    let caches = caches.or_else(|| Some(variable("HOME").filter(|home| home.is_absolute())?.join(".cache")))?;
+    // A home that is not there is not made: that of a service is often /nonexistent, and meant.
+    let home = variable("HOME").filter(|home| home.is_absolute() && home.is_dir());
+    let caches = caches.or_else(|| Some(home?.join(".cache")))?;
     Some(caches.join("poolscope/symbols"))
 }
 

@@ -370,7 +370,7 @@ fn what_is_no_recording_and_what_cannot_be_recorded_is_said() {
         (&["record", &pid, "-o", "x.rec"], "does not run on the pool"),
         (&["record", "--limit", "10", "--", "true"], "--limit is too small"),
         (&["record", "--ring", "100K", "--", "true"], "a power of two"),
-        (&["record", "-o", "/nonexistent/x.rec", "--", "/bin/true"], "/nonexistent/x.rec"),
+        (&["record", "-o", "/dev/null/x.rec", "--", "/bin/true"], "/dev/null/x.rec"),
     ] {
         let output = pool.poolscope().args(args).run();
         assert!(output.code() == 2 && output.stderr.contains(says), "{args:?}: {}", output.report());

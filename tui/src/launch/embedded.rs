@@ -30,7 +30,7 @@ pub(crate) fn unpack() -> Option<Result<PathBuf, Failure>> {
 /// Where a user has files of their own, in the order in which they are tried.
 fn folders() -> Vec<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = named("HOME").map(|home| home.join(".cache"));
+    let home = named("HOME").filter(|home| home.is_dir()).map(|home| home.join(".cache"));
     let uid = rustix::process::geteuid().as_raw();
     let mut folders: Vec<PathBuf> = [named("XDG_RUNTIME_DIR"), named("XDG_CACHE_HOME").or(home)]
         .into_iter()
