@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernel::os;
 
-/// To say that there is none takes up to a tenth of a millisecond, and where every allocation is recorded, each of them
-/// would ask.
-const PAUSE_NS: u64 = 100_000_000;
+/// So long after there was none nobody asks again: to say so takes up to a tenth of a millisecond, and each allocation
+/// that is recorded would ask.
+pub const PAUSE_NS: u64 = 100_000_000;
 
 /// What is known of the room for a segment's file.
 #[derive(Default)]

@@ -34,8 +34,6 @@ use crate::tracer::mappings::{self, HEADER, NEW_RING};
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// A thread waits so long for a recorder that lives and takes nothing out.
 const WAIT_MAX_NS: u64 = 10_000_000_000;
-/// After one ring for which there was no room, so long passes before another one is tried: each takes a while to fail.
-const NO_ROOM_NS: u64 = 100_000_000;
 /// How long a program that was started by a recorder waits for its request.
 const START_MS: u64 = 5_000;
 
@@ -356,7 +354,7 @@ fn map_ring(session: &mut Session, request: Request, bytes: u64) -> Option<*mut 
     let offset = ring_offset(session.rings, TRACE_PAGE as u64 + request.ring_bytes);
     let ring = segment::map_beside(TRACE_SUFFIX, offset, TRACE_PAGE + bytes as usize);
     if ring.is_none() {
-        session.try_ns = now + NO_ROOM_NS;
+        session.try_ns = now + segment::NO_ROOM_PAUSE_NS;
     }
     ring.map(|ring| ring.cast())
 }

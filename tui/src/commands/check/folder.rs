@@ -8,8 +8,6 @@ use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::segment::folders;
 use poolscope_profiler::words::figures;
 
-use crate::failure::Failure;
-
 /// Room for the records of four million blocks. A container's `/dev/shm` has 64 MiB unless somebody said otherwise.
 const ENOUGH: u64 = 256 << 20;
 /// A file system with less than this had no room for what was asked.
@@ -26,21 +24,16 @@ impl Folder {
         let beside = usual.parent().unwrap_or(Path::new("/"));
         let free = |path: &Path| Room::of(path).map_or(0, |room| room.free);
         let is_short = !folders::is_chosen() && free(beside) < free(&temporary).min(ENOUGH);
-        let parents = if is_short { [&temporary, beside] } else { [beside, &temporary] };
-        let mut last = None;
-        for parent in parents {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            let name = format!("poolscope-check-{}-{:08x}", std::process::id(), now.subsec_nanos());
-            let path = parent.join(name);
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) => last = Some((path, error)),
-            }
-        }
-        match last {
-            Some((path, error)) => Err(error).wrap_err_with(|| format!("cannot create the folder {}", path.display())),
-            None => Err(Failure::usage("there is no folder for segments").into()),
-        }
+        let [first, other] = if is_short { [&temporary, beside] } else { [beside, &temporary] };
+        Self::below(first).or_else(|_| Self::below(other))
+    }
+
+    fn below(parent: &Path) -> Result<Folder> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let path = parent.join(format!("poolscope-check-{}-{:08x}", std::process::id(), now.subsec_nanos()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.wrap_err_with(|| format!("cannot create the folder {}", path.display()))?;
+        Ok(Folder(path))
     }
 
     pub(super) fn path(&self) -> &Path {
