@@ -7,6 +7,7 @@ use poolscope_capture::Caller;
 use crate::calls::slow;
 use crate::entry;
 use crate::layout::size_class::{MEDIUM_MAX, SMALL_MAX, SizeClass};
+use crate::pages::clear::clear;
 use crate::threads::thread_pointer;
 
 /// Allocates `size` bytes at a multiple of 16; null and `ENOMEM` without memory. A size of 0 gets a block of its own.
@@ -142,7 +143,7 @@ pub fn malloc_zeroed(size: usize) -> *mut u8 {
     };
     if !p.is_null() && !zero {
         // SAFETY: as above.
-        unsafe { p.write_bytes(0, size) };
+        unsafe { clear(p, size) };
     }
     p
 }
@@ -162,7 +163,7 @@ pub fn malloc_zeroed_aligned(size: usize, align: usize) -> *mut u8 {
     };
     if !p.is_null() && !zero {
         // SAFETY: the block holds `size` bytes.
-        unsafe { p.write_bytes(0, size) };
+        unsafe { clear(p, size) };
     }
     p
 }

@@ -1,6 +1,7 @@
 //! Spans of pages, from the kernel and back to it, and tables whose idle pages go back as well.
 
 pub mod apart;
+pub mod clear;
 pub mod decay;
 pub mod frontier;
 pub mod keeper;

@@ -19,29 +19,28 @@ use crate::pages::placement::{Ground, Wishes};
 use crate::pages::remap;
 use crate::pages::system::{Kernel, System};
 use crate::segment::counters::{self, TierCounter};
-use crate::settings;
 use crate::sync::apart::Apart;
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
 
+mod allowance;
 mod excess;
 mod free_spans;
 mod lanes;
 #[cfg(test)]
 mod model;
+mod release;
 #[cfg(test)]
 mod tests;
 
+use allowance::Allowance;
 use excess::Excess;
-use free_spans::{EXACT_BINS, mark, mark_used, split};
+use free_spans::{mark, mark_used, split};
 use lanes::{Lane, Lanes};
+use release::release_span;
+pub use release::{release, release_all, release_excess};
 
-/// Idle memory that stays however little is in use.
-const IDLE_MIN: usize = 1 << 20;
 /// Idle memory that is little: a slab of a few blocks takes none of it.
 const IDLE_LITTLE: usize = 512 << 10;
-/// How many times as much goes back as the program takes meanwhile.
-const PACE: usize = 4;
-
 /// A span, and how many pages at its start have memory behind them.
 type Ready = (&'static Slab, u32);
 
@@ -56,6 +55,8 @@ pub struct PageHeap<S: System = Kernel> {
     used: usize,
     /// What lies idle and nobody has had a use for.
     excess: Excess,
+    /// What may go back for long blocks.
+    allowance: Allowance,
 }
 
 // SAFETY: only reached under the lock below.
@@ -71,6 +72,11 @@ pub fn own_memory() -> (usize, usize) {
 /// Takes a span of `pages` pages whose first page number is a multiple of `align` pages. `None`: out of memory.
 pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab> {
     Some(alloc_by(slow, |heap| heap.alloc(pages, align).map(with_ready))?.0)
+}
+
+/// Takes a span of `pages` pages for a large block. It uses what lies idle, as far as it goes. `None`: out of memory.
+pub fn alloc_large(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
+    Some(alloc_by(slow, |heap| heap.alloc_large(pages))?.0)
 }
 
 /// Takes a span for a slab of `class`, with room for a block, and says how many pages at its start have memory behind
@@ -101,7 +107,7 @@ fn alloc_by(slow: SlowPath, take: impl FnOnce(&mut PageHeap) -> Option<Ready>) -
         let mut heap = PAGE_HEAP.lock(slow);
         let taken = take(&mut heap);
         let grown = taken.map_or(0, |(span, ready)| span.bytes() - ready as usize * ARENA_PAGE);
-        (taken, heap.ground.take_refusals(), if grown > 0 && heap.has_excess() { grown } else { 0 })
+        (taken, heap.ground.take_refusals(), if grown > 0 && heap.has_excess(1) { grown } else { 0 })
     };
     refusals.say();
     let taken = taken?;
@@ -222,43 +228,6 @@ fn may_move(from: &Slab, to: &Slab) -> bool {
     arena::lane_of(from) == arena::lane_of(to) && !arena::is_permanent(from) && !arena::is_permanent(to)
 }
 
-/// Gives the memory of all free spans back to the kernel. Returns the bytes.
-pub fn release_all(slow: SlowPath) -> usize {
-    release(slow, usize::MAX)
-}
-
-/// Gives the memory of free spans back to the kernel, about `wanted` bytes. Returns how many it were.
-pub fn release(slow: SlowPath, wanted: usize) -> usize {
-    let mut bytes = 0;
-    while bytes < wanted {
-        let span = PAGE_HEAP.lock(slow).take_resident(1, (wanted - bytes).div_ceil(ARENA_PAGE));
-        let Some(span) = span else { break };
-        bytes += span.bytes();
-        if !release_span(slow, span) {
-            break;
-        }
-    }
-    bytes
-}
-
-/// Notes that the calling thread has taken `taken` bytes more. If more lies idle than is to, that for which nobody has
-/// had a use goes back, [`PACE`] times as much as was taken at most: the shortest spans first, which have room for
-/// least.
-#[cold]
-pub fn release_excess(slow: SlowPath, taken: usize) {
-    if settings::current().scavenge_ms().is_none() {
-        return;
-    }
-    let mut left = PAGE_HEAP.lock(slow).note_taken(taken).min(PACE * taken);
-    while left >= ARENA_PAGE {
-        let Some(span) = PAGE_HEAP.lock(slow).take_excess(left / ARENA_PAGE) else { break };
-        left -= span.bytes();
-        if !release_span(slow, span) {
-            break;
-        }
-    }
-}
-
 /// Bytes of free spans that have memory behind them.
 pub fn resident_free(slow: SlowPath) -> usize {
     PAGE_HEAP.lock(slow).resident_free()
@@ -269,20 +238,6 @@ pub fn fit_reservation(slow: SlowPath, limit: usize) {
     PAGE_HEAP.lock(slow).fit(limit);
 }
 
-/// Gives a span that was taken out of the bins back to the kernel and puts it back as a free one. The kernel call
-/// runs without the lock. False if the kernel refused.
-fn release_span(slow: SlowPath, span: &'static Slab) -> bool {
-    counters::add(TierCounter::SystemCalls, 1);
-    // What memory was moved to, once, gets rid of its mappings.
-    let may_renew = remap::has_moved() && PAGE_HEAP.lock(slow).ground.is_as_the_system_has_it();
-    let (span, renewed) = if may_renew { renew(slow, span, 0) } else { (span, false) };
-    // SAFETY: the span is free and was taken out of the bins: nothing else refers to its memory.
-    let released = renewed || unsafe { Kernel.decommit(span.address(), span.bytes()) };
-    span.set_zero(released);
-    PAGE_HEAP.lock(slow).free(span);
-    released
-}
-
 /// The lock, for `fork`.
 pub fn fork_lock() -> &'static dyn ForkLock {
     &*PAGE_HEAP
@@ -291,7 +246,14 @@ pub fn fork_lock() -> &'static dyn ForkLock {
 impl<S: System> PageHeap<S> {
     /// Nothing reserved yet.
     const fn new(system: S) -> Self {
-        PageHeap { ground: Ground::new(system), lanes: Lanes::new(), used_lanes: 0, used: 0, excess: Excess::new() }
+        PageHeap {
+            ground: Ground::new(system),
+            lanes: Lanes::new(),
+            used_lanes: 0,
+            used: 0,
+            excess: Excess::new(),
+            allowance: Allowance::new(),
+        }
     }
 
     /// Decides where memory is to come from.
@@ -404,6 +366,20 @@ impl<S: System> PageHeap<S> {
         Some((span, ready))
     }
 
+    /// Takes a span for a large block: where none has memory behind all of it, one that has some.
+    fn alloc_large(&mut self, pages: usize) -> Option<Ready> {
+        let own = self.lane_of_thread();
+        let free = &mut self.lanes[own].free;
+        if free.resident() == 0 || free.fits_resident(pages) {
+            return self.alloc(pages, 1).map(with_ready);
+        }
+        let taken = free.take_mixed(pages).or_else(|| self.lengthen_last(own, pages));
+        let Some((span, ready)) = taken else { return self.alloc(pages, 1).map(with_ready) };
+        self.used += span.bytes();
+        self.note_idle();
+        Some((span, ready))
+    }
+
     /// Takes the free span with memory that lies last, with what it lacks from pages that nobody had yet.
     fn lengthen_last(&mut self, lane: usize, pages: usize) -> Option<Ready> {
         let Lane { free, frontier } = &mut self.lanes[lane];
@@ -504,12 +480,6 @@ impl<S: System> PageHeap<S> {
         true
     }
 
-    /// Whether more lies idle than is to.
-    fn has_excess(&self) -> bool {
-        let parts = settings::current().goal().idle_parts();
-        parts.is_some_and(|[part, _]| self.resident_free() > IDLE_MIN.max(self.used / part))
-    }
-
     /// A span that counts as used, made longer by free neighbours without memory, which count as used then.
     fn join_empty(&mut self, span: &'static Slab) -> &'static Slab {
         let bytes = span.bytes();
@@ -535,46 +505,5 @@ impl<S: System> PageHeap<S> {
             self.free(rest);
         }
         self.free(span);
-    }
-
-    /// Takes a free span out for [`release_span`] if it is to go at once: without a delay, or when there is no
-    /// scavenger and free memory exceeds what is worth keeping.
-    fn take_to_release(&mut self) -> Option<&'static Slab> {
-        match settings::current().scavenge_ms() {
-            None => None,
-            Some(0) => self.take_resident(1, usize::MAX),
-            Some(_) if keeper::is_running() || self.resident_free() <= keeper::RETAIN_MIN.max(self.used / 4) => None,
-            Some(_) => self.take_resident(EXACT_BINS / 4, usize::MAX),
-        }
-    }
-
-    /// Takes the shortest free span with memory behind it, if more of such lies idle than is to and it has at most
-    /// `pages` pages. It counts as used until it is freed again.
-    fn take_excess(&mut self, pages: usize) -> Option<&'static Slab> {
-        // The kernel would have to split huge pages.
-        if self.ground.has_huge || !self.has_excess() {
-            return None;
-        }
-        let span = self.lanes.iter_mut().take(self.used_lanes).find_map(|lane| lane.free.take_shortest(pages))?;
-        self.used += span.bytes();
-        self.excess.release(span.bytes());
-        Some(span)
-    }
-
-    /// Takes a free span of at least `least` pages that has memory behind it, and about `most` pages of it. It counts
-    /// as used until it is freed again.
-    fn take_resident(&mut self, least: usize, most: usize) -> Option<&'static Slab> {
-        for whole in [true, false] {
-            if whole && !self.ground.has_huge {
-                continue;
-            }
-            for lane in self.lanes.iter_mut().take(self.used_lanes) {
-                if let Some(span) = lane.free.take_resident(least, most, whole) {
-                    self.used += span.bytes();
-                    return Some(span);
-                }
-            }
-        }
-        None
     }
 }

@@ -20,7 +20,13 @@ fn pages_for(size: usize) -> Option<usize> {
 /// Allocates `size` bytes at a multiple of `align`. `None` without memory.
 #[cold]
 pub fn alloc(slow: SlowPath, size: usize, align: usize) -> Option<&'static Slab> {
-    let span = opened(slow, page_heap::alloc(slow, pages_for(size)?, (align / ARENA_PAGE).max(1))?, size)?;
+    let pages = pages_for(size)?;
+    let span = if align <= ARENA_PAGE && !lean::is_on() {
+        page_heap::alloc_large(slow, pages)?
+    } else {
+        page_heap::alloc(slow, pages, (align / ARENA_PAGE).max(1))?
+    };
+    let span = opened(slow, span, size)?;
     begin(span, size);
     Some(span)
 }

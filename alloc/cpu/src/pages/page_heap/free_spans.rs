@@ -19,6 +19,9 @@ const BINS: usize = EXACT_BINS + 8 * 24;
 
 /// Spans of a bin that are compared. There may be thousands of one length.
 const LOOK: usize = 8;
+/// Spans around which a row of pages is looked for, and spans of a row.
+const LOOK_FOR_ROWS: usize = 16;
+const PIECES: usize = 8;
 
 /// The free spans.
 pub struct FreeSpans {
@@ -207,6 +210,29 @@ impl FreeSpans {
         Some((span, ready))
     }
 
+    /// Takes `pages` pages in a row of which some have memory behind them and others have none, and says how many have:
+    /// the most that there are around the longest spans with memory. `None` if there is no such row.
+    pub fn take_mixed(&mut self, pages: usize) -> Option<(&'static Slab, u32)> {
+        let resident = &self.states[0];
+        let shorter = (0..=bin_of(pages)).rev().flat_map(|bin| resident.lists[bin].iter());
+        let rows = shorter.take(LOOK_FOR_ROWS).filter_map(|span| Row::around(span, pages));
+        let Row { first, skipped, ready } = rows.max_by_key(|row| row.ready)?;
+        self.remove(first);
+        let first = self.cut_out(first, skipped, first.pages.get() as usize - skipped);
+        let mut missing = pages - (first.pages.get() as usize).min(pages);
+        let mut next = first.page(first.pages.get());
+        while missing > 0 {
+            self.remove(next);
+            let span = self.cut_out(next, 0, missing.min(next.pages.get() as usize));
+            missing -= span.pages.get() as usize;
+            next = span.page(span.pages.get());
+        }
+        first.set_zero(false);
+        first.pages.set(pages as u32);
+        mark(first, Kind::Used);
+        Some((first, ready))
+    }
+
     /// One of the longest.
     pub fn largest(&self) -> Option<&'static Slab> {
         self.states.iter().filter_map(Bins::largest).max_by_key(|span| span.pages.get())
@@ -276,6 +302,55 @@ impl FreeSpans {
         }
         middle
     }
+}
+
+/// Free pages in a row, of any state.
+struct Row {
+    /// The span that it begins in, behind so many of its pages.
+    first: &'static Slab,
+    skipped: usize,
+    /// How many pages have memory behind them.
+    ready: u32,
+}
+
+impl Row {
+    /// The row of `pages` pages that begins with a free span; where too few pages follow it, the row that ends with the
+    /// last of them.
+    fn around(span: &'static Slab, pages: usize) -> Option<Row> {
+        let length = |first| behind(first).fold(0, |sum, span| sum + span.pages.get() as usize);
+        let mut first = span;
+        let mut befores = core::iter::successors(before(span), |span| before(span)).take(PIECES);
+        while length(first) < pages {
+            first = befores.next()?;
+        }
+        let is_last = !core::ptr::eq(first, span);
+        let skipped = if is_last { length(first) - pages } else { 0 };
+        let (mut left, mut missing) = (skipped, pages);
+        let ready = behind(first).map(|span| {
+            let taken = (span.pages.get() as usize - left).min(missing);
+            (left, missing) = (0, missing - taken);
+            if span.is_zero() { 0 } else { taken as u32 }
+        });
+        let ready = ready.sum();
+        Some(Row { first, skipped, ready })
+    }
+}
+
+/// A free span, and the next ones behind it.
+fn behind(span: &'static Slab) -> impl Iterator<Item = &'static Slab> {
+    let next = |span: &&'static Slab| Some(span.page(span.pages.get())).filter(|page| is_free_beside(page, span));
+    core::iter::successors(Some(span), next).take(PIECES)
+}
+
+/// The free span before a span.
+fn before(span: &'static Slab) -> Option<&'static Slab> {
+    let page = Some(span.page_before()).filter(|page| is_free_beside(page, span))?;
+    Some(page.page_back(page.pages.get() - 1))
+}
+
+/// Whether the page beside `span` is the end of a free span of the same arena, of either state.
+fn is_free_beside(page: &Slab, span: &Slab) -> bool {
+    page.kind.get() == Kind::Free && page.zero_and_arena.get() >> 1 == span.zero_and_arena.get() >> 1
 }
 
 /// The pages of a span, from and to, that are whole huge pages.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::Wishes;
 use super::free_spans::bin_of;
+use super::release::EXCHANGED_IDLE;
 use super::tests::{Heap, MIB};
 use crate::layout::arena::{self, ARENA_PAGE};
 use crate::layout::slab::{Kind, Slab};
@@ -19,12 +20,14 @@ enum Step {
     Alloc { pages: usize, align_log: u32 },
     AllocWithRoom { pages: usize },
     AllocFromStart { pages: usize },
+    AllocLarge { pages: usize },
     Free { which: usize },
     FreeTouched { which: usize, pages: usize },
     FreeZeroed { which: usize },
     Resize { which: usize, pages: usize },
     Release { pages: usize, works: bool },
     ReleaseShortest { works: bool },
+    ReleaseExchanged { pages: usize, works: bool },
     RunOn { node: usize },
     Memory { pages: Option<usize> },
 }
@@ -35,12 +38,14 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (pages(), 0..7u32).prop_map(|(pages, log)| Step::Alloc { pages, align_log: log.saturating_sub(3) }),
         1 => pages().prop_map(|pages| Step::AllocWithRoom { pages }),
         3 => pages().prop_map(|pages| Step::AllocFromStart { pages }),
+        3 => pages().prop_map(|pages| Step::AllocLarge { pages }),
         5 => any::<usize>().prop_map(|which| Step::Free { which }),
         3 => (any::<usize>(), pages()).prop_map(|(which, pages)| Step::FreeTouched { which, pages }),
         1 => any::<usize>().prop_map(|which| Step::FreeZeroed { which }),
         3 => (any::<usize>(), pages()).prop_map(|(which, pages)| Step::Resize { which, pages }),
         1 => (pages(), prop::bool::weighted(0.8)).prop_map(|(pages, works)| Step::Release { pages, works }),
         1 => prop::bool::weighted(0.8).prop_map(|works| Step::ReleaseShortest { works }),
+        2 => (pages(), prop::bool::weighted(0.8)).prop_map(|(pages, works)| Step::ReleaseExchanged { pages, works }),
         1 => (0..3usize).prop_map(|node| Step::RunOn { node }),
         1 => prop_oneof![(0..400usize).prop_map(Some), Just(None)].prop_map(|pages| Step::Memory { pages }),
     ]
@@ -137,6 +142,23 @@ impl Model {
         assert!(self.live.insert(address, (pages, span)).is_none(), "{address:x} was given out twice");
     }
 
+    /// Gives a span that is free, and out of the bins, back to the machine, which may refuse it.
+    fn give_back(&mut self, span: &'static Slab) {
+        // SAFETY: nobody has the span.
+        let released =
+            unsafe { crate::pages::system::System::decommit(&self.heap.machine, span.address(), span.bytes()) };
+        span.set_zero(released);
+        self.heap.free(span);
+    }
+
+    /// Whether there are so many free pages in a row of which some have memory and would go back.
+    fn has_mixed_row(&self, free: &[Free], lane: usize, pages: usize) -> bool {
+        let own: Vec<&Free> = free.iter().filter(|span| span.lane == lane && !span.permanent).collect();
+        let touch = |a: &&Free, b: &&Free| a.address + a.pages * ARENA_PAGE == b.address;
+        let is_mixed = |row: &[&Free]| row.iter().any(|span| !span.zero);
+        own.chunk_by(touch).any(|row| is_mixed(row) && row.iter().map(|span| span.pages).sum::<usize>() >= pages)
+    }
+
     fn pick(&self, which: usize) -> Option<&'static Slab> {
         let at = which.checked_rem(self.live.len())?;
         self.live.values().nth(at).map(|&(_, span)| span)
@@ -185,6 +207,28 @@ impl Model {
                 }
                 self.enter(span, pages);
             }
+            Step::AllocLarge { pages } => {
+                let before = self.free_spans();
+                let own = if self.heap.used_lanes == 1 { 0 } else { self.heap.machine.node.get() };
+                let fits = before.iter().any(|free| free.lane == own && !free.zero && free.pages >= pages);
+                let Some((span, ready)) = self.heap.alloc_large(pages) else { return };
+                let address = span.address() as usize;
+                let end = address + pages * ARENA_PAGE;
+                let inside = before.iter().filter(|free| !free.zero).map(|free| {
+                    let (from, to) = (free.address.max(address), (free.address + free.pages * ARENA_PAGE).min(end));
+                    to.saturating_sub(from) / ARENA_PAGE
+                });
+                assert_eq!(inside.sum::<usize>(), ready as usize, "{before:?}");
+                assert!(!fits || ready as usize == pages, "{before:?} has {pages} pages with memory in one place");
+                for zero in before.iter().filter(|free| free.zero) {
+                    let (from, to) = (zero.address.max(address), (zero.address + zero.pages * ARENA_PAGE).min(end));
+                    assert_zero(from, to.saturating_sub(from) / ARENA_PAGE);
+                }
+                if ready == 0 {
+                    assert!(!self.has_mixed_row(&before, own, pages), "{before:?} has {pages} pages, some with memory");
+                }
+                self.enter(span, pages);
+            }
             Step::FreeTouched { which, pages } => {
                 let Some(span) = self.pick(which) else { return };
                 let address = span.address() as usize;
@@ -219,7 +263,7 @@ impl Model {
                 self.heap.machine.takes_back.set(works);
                 let before = self.free_spans();
                 let resident = || before.iter().filter(|span| !span.zero && !span.permanent);
-                let beyond = self.heap.has_excess() && !self.heap.ground.has_huge;
+                let beyond = self.heap.has_excess(1) && !self.heap.ground.has_huge;
                 let Some(span) = self.heap.take_excess(usize::MAX) else {
                     assert!(!(beyond && resident().next().is_some()), "{before:?} has spans that lie idle");
                     return;
@@ -227,11 +271,19 @@ impl Model {
                 let lane = arena::lane_of(span);
                 let shortest = resident().filter(|span| span.lane == lane).map(|span| bin_of(span.pages)).min();
                 assert!(beyond && shortest == Some(bin_of(span.pages.get() as usize)), "{before:?} has a shorter one");
-                // SAFETY: the span is free, and out of the bins.
-                let released =
-                    unsafe { crate::pages::system::System::decommit(&self.heap.machine, span.address(), span.bytes()) };
-                span.set_zero(released);
-                self.heap.free(span);
+                self.give_back(span);
+            }
+            Step::ReleaseExchanged { pages, works } => {
+                self.heap.machine.takes_back.set(works);
+                let before = self.free_spans();
+                let resident = before.iter().any(|span| !span.zero && !span.permanent);
+                let beyond = self.heap.has_excess(EXCHANGED_IDLE) && !self.heap.ground.has_huge;
+                let Some(span) = self.heap.take_exchanged(pages) else {
+                    assert!(!(beyond && resident), "{before:?} has spans that lie idle");
+                    return;
+                };
+                assert!(span.pages.get() as usize <= pages, "more goes back than is taken");
+                self.give_back(span);
             }
             Step::Release { pages, works } => {
                 self.heap.machine.takes_back.set(works);
@@ -239,11 +291,7 @@ impl Model {
                     assert_eq!(self.heap.resident_free(), 0);
                     return;
                 };
-                // SAFETY: the span is free, and out of the bins.
-                let released =
-                    unsafe { crate::pages::system::System::decommit(&self.heap.machine, span.address(), span.bytes()) };
-                span.set_zero(released);
-                self.heap.free(span);
+                self.give_back(span);
             }
             Step::RunOn { node } => self.heap.machine.node.set(node),
             Step::Memory { pages } => {
