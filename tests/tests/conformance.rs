@@ -121,6 +121,11 @@ fn calloc_touches_no_memory_that_is_new() {
 }
 
 #[test]
+fn calloc_touches_no_memory_that_nobody_used() {
+    everywhere("blocks.c", "calloc-of-used-memory");
+}
+
+#[test]
 fn realloc_keeps_the_contents_from_any_size_to_any_other() {
     everywhere_and_hardened("blocks.c", "realloc-keeps-contents");
 }

@@ -233,6 +233,21 @@ static void calloc_of_new_memory(void) {
     }
 }
 
+static void calloc_of_used_memory(void) {
+    // A block lies where another one was, of which the program used a part here and there.
+    size_t size = 64 * MIB, part = MIB / 2, before = resident();
+    for (int turn = 0; turn < 4; turn++) {
+        unsigned char *p = calloc(1, size);
+        CHECK(p != NULL);
+        size_t more = resident() - before;
+        CHECK(more < 8 * MIB, "turn %d: %zu bytes of %zu", turn, more, size);
+        for (size_t at = 0; at < size; at++) CHECK(p[at] == 0, "turn %d, byte %zu", turn, at);
+        for (size_t at = turn * MIB + 77; at + part < size; at += 16 * MIB) memset(p + at, 0xa5, part);
+        p[size - 1] = 1;
+        free(p);
+    }
+}
+
 static void realloc_of_huge_blocks(void) {
     // Far more than is touched: in place, moved and back.
     size_t gib = (size_t)1 << 30;
@@ -304,6 +319,7 @@ static const struct scenario SCENARIOS[] = {
     {"calloc-after-dirt", calloc_after_dirt},
     {"calloc-among-dirt", calloc_among_dirt},
     {"calloc-of-new-memory", calloc_of_new_memory},
+    {"calloc-of-used-memory", calloc_of_used_memory},
     {"realloc-keeps-contents", realloc_keeps_contents},
     {"realloc-of-huge-blocks", realloc_of_huge_blocks},
     {"names-of-glibc", names_of_glibc},

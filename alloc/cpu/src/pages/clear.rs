@@ -6,8 +6,11 @@
 //! one takes 30 us and more.
 //!
 //! A page that the kernel names none for may be in the swap, and hold something. So it is given back, and not believed.
+//! One that was only read counts as having memory, and has the kernel's page of zeroes. So pages are read before they are
+//! written to; most that hold anything say so in their first bytes.
 
 use crate::kernel::os;
+use crate::pages::remap::is_zero;
 
 /// Bytes of a page of the kernel's.
 const KERNEL_PAGE: usize = 4096;
@@ -15,7 +18,7 @@ const KERNEL_PAGE: usize = 4096;
 const LEAST: usize = 1 << 20;
 /// Pages that the kernel is asked about at once.
 const ASKED: usize = 512;
-/// Fewer pages than these without memory, in a row, are written to: a call takes as long.
+/// Fewer pages than these without memory, in a row, are read: a call takes as long.
 const ROW: usize = 16;
 
 /// Makes `len` bytes at `p` read as zero.
@@ -60,23 +63,41 @@ unsafe fn clear_large(p: *mut u8, len: usize) {
 unsafe fn clear_pages(from: *mut u8, count: usize) {
     let mut has_memory = [0u8; ASKED];
     // SAFETY: there is a byte for each page.
-    let known = unsafe { os::resident(from as usize, count * KERNEL_PAGE, has_memory.as_mut_ptr()) };
-    let pages = &has_memory[..count];
-    let mut written = 0;
-    let mut at = 0;
-    while known && at < count {
-        let row = pages[at..].iter().take_while(|byte| **byte & 1 == 0).count();
-        // SAFETY: the pages are the caller's. Those that don't go back, since they are locked, are written to.
-        unsafe {
-            if row >= ROW && os::decommit(from.add(at * KERNEL_PAGE), row * KERNEL_PAGE) {
-                from.add(written * KERNEL_PAGE).write_bytes(0, (at - written) * KERNEL_PAGE);
-                written = at + row;
-            }
-        }
-        at += row.max(1);
+    if !unsafe { os::resident(from as usize, count * KERNEL_PAGE, has_memory.as_mut_ptr()) } {
+        has_memory.fill(1);
     }
-    // SAFETY: as above.
-    unsafe { from.add(written * KERNEL_PAGE).write_bytes(0, (count - written) * KERNEL_PAGE) };
+    let mut left = &has_memory[..count];
+    let mut page = from;
+    while let Some(first) = left.first() {
+        let row = left.iter().take_while(|byte| *byte & 1 == first & 1).count();
+        let bytes = row * KERNEL_PAGE;
+        // SAFETY: the pages are the caller's. Those that don't go back, since they are locked, are read.
+        unsafe {
+            if first & 1 != 0 || row < ROW || !os::decommit(page, bytes) {
+                write_zeroes(page, row);
+            }
+            page = page.add(bytes);
+        }
+        left = &left[row..];
+    }
+}
+
+/// Writes to those of `count` pages that hold anything.
+///
+/// # Safety
+/// As for [`clear`]; the pages are whole ones.
+unsafe fn write_zeroes(from: *mut u8, count: usize) {
+    let mut done = 0;
+    while done < count {
+        // SAFETY: the pages are the caller's.
+        unsafe {
+            let holds = |page: &usize| !is_zero(from.add(page * KERNEL_PAGE), KERNEL_PAGE);
+            let row = (done..count).take_while(holds).count();
+            from.add(done * KERNEL_PAGE).write_bytes(0, row * KERNEL_PAGE);
+            // Behind it lies a page that holds nothing, or the end.
+            done += row + 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -141,16 +162,5 @@ mod tests {
         assert!(far.is_empty(), "{far:?}");
         assert!(memory.bytes()[from..from + len].iter().all(|byte| *byte == 0));
         assert!(memory.bytes()[..from].iter().all(|byte| *byte == 0xa5));
-    }
-
-    #[test]
-    fn locked_memory_reads_as_zero_too() {
-        let mut memory = Memory::new(LEAST);
-        // SAFETY: the mapping is this test's. Pages get their memory when they are touched (`MLOCK_ONFAULT`).
-        let locked = unsafe { libc::mlock2(memory.p.cast(), LEAST, libc::MLOCK_ONFAULT) } == 0;
-        memory.bytes()[..64 * KERNEL_PAGE].fill(1);
-        // SAFETY: the bytes are the mapping's.
-        unsafe { clear(memory.p, LEAST) };
-        assert!(memory.bytes().iter().all(|byte| *byte == 0), "locked: {locked}");
     }
 }

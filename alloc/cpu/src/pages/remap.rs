@@ -238,9 +238,11 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize, to_is_zero: bool) {
     }
 }
 
+/// Whether bytes are all zero.
+///
 /// # Safety
-/// The bytes can be read.
-unsafe fn is_zero(from: *const u8, len: usize) -> bool {
+/// They can be read.
+pub(super) unsafe fn is_zero(from: *const u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     let bytes = unsafe { core::slice::from_raw_parts(from, len) };
     // A page that holds anything mostly says so in its first bytes.

@@ -5,7 +5,7 @@
 //! what it may pay grows with the clock, up to a bound. One that does something with its blocks never comes to it.
 
 /// Nanoseconds for each byte.
-const NS_A_BYTE: u64 = 8;
+const NS_A_BYTE: u64 = 4;
 /// The most that may go back at once, and that may do so at first.
 const MOST: usize = 256 << 20;
 const FIRST: usize = 64 << 20;
@@ -20,15 +20,16 @@ pub struct Allowance {
 impl Allowance {
     /// Before the first look.
     pub const fn new() -> Self {
-        Allowance { bytes: FIRST, as_of: 0 }
+        Allowance { bytes: 0, as_of: 0 }
     }
 
     /// How many of `wanted` bytes may go back now. What does counts as gone.
     pub fn take(&mut self, wanted: usize, now_ns: u64) -> usize {
-        if self.as_of > 0 {
-            let more = now_ns.saturating_sub(self.as_of) / NS_A_BYTE;
-            self.bytes = self.bytes.saturating_add(more as usize).min(MOST);
-        }
+        let more = match self.as_of {
+            0 => FIRST,
+            as_of => (now_ns.saturating_sub(as_of) / NS_A_BYTE) as usize,
+        };
+        self.bytes = self.bytes.saturating_add(more).min(MOST);
         self.as_of = now_ns;
         let taken = wanted.min(self.bytes);
         self.bytes -= taken;
