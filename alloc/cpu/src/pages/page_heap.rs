@@ -36,12 +36,12 @@ use allowance::Allowance;
 use excess::Excess;
 use free_spans::{mark, mark_used, split};
 use lanes::{Lane, Lanes};
-use release::release_span;
+use release::{exchange, release_span};
 pub use release::{release, release_all, release_excess};
 
 /// Idle memory that is little: a slab of a few blocks takes none of it.
 const IDLE_LITTLE: usize = 512 << 10;
-/// A span, and how many pages at its start have memory behind them.
+/// A span, and how many of its pages have memory behind them: those of a slab at its start.
 type Ready = (&'static Slab, u32);
 
 /// The page heap, on a system. Apart from the word of its lock, as the sampler is from its own.
@@ -71,12 +71,12 @@ pub fn own_memory() -> (usize, usize) {
 
 /// Takes a span of `pages` pages whose first page number is a multiple of `align` pages. `None`: out of memory.
 pub fn alloc(slow: SlowPath, pages: usize, align: usize) -> Option<&'static Slab> {
-    Some(alloc_by(slow, |heap| heap.alloc(pages, align).map(with_ready))?.0)
+    Some(alloc_by(slow, release_excess, |heap| heap.alloc(pages, align).map(with_ready))?.0)
 }
 
 /// Takes a span of `pages` pages for a large block. It uses what lies idle, as far as it goes. `None`: out of memory.
 pub fn alloc_large(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
-    Some(alloc_by(slow, |heap| heap.alloc_large(pages))?.0)
+    Some(alloc_by(slow, exchange, |heap| heap.alloc_large(pages))?.0)
 }
 
 /// Takes a span for a slab of `class`, with room for a block, and says how many pages at its start have memory behind
@@ -87,7 +87,7 @@ pub fn alloc_large(slow: SlowPath, pages: usize) -> Option<&'static Slab> {
 pub fn alloc_slab(slow: SlowPath, class: SizeClass, few: bool) -> Option<Ready> {
     let pages = class.info().slab_pages as usize;
     if !lean::is_on() {
-        return alloc_by(slow, |heap| {
+        return alloc_by(slow, release_excess, |heap| {
             let untouched = if few && heap.resident_free() <= IDLE_LITTLE { heap.alloc_untouched(pages) } else { None };
             untouched.map(with_ready).or_else(|| heap.alloc_from_start(pages))
         });
@@ -100,9 +100,14 @@ pub fn alloc_slab(slow: SlowPath, class: SizeClass, few: bool) -> Option<Ready> 
     Some(with_ready(span))
 }
 
-/// Takes a span the one way or the other, with the pages at its start that have memory behind them.
+/// Takes a span the one way or the other, with the number of its pages that have memory behind them. Where more lies
+/// idle than is to, `give_back` hears how many bytes have none.
 #[inline(always)]
-fn alloc_by(slow: SlowPath, take: impl FnOnce(&mut PageHeap) -> Option<Ready>) -> Option<Ready> {
+fn alloc_by(
+    slow: SlowPath,
+    give_back: fn(SlowPath, usize),
+    take: impl FnOnce(&mut PageHeap) -> Option<Ready>,
+) -> Option<Ready> {
     let (taken, refusals, grown) = {
         let mut heap = PAGE_HEAP.lock(slow);
         let taken = take(&mut heap);
@@ -113,7 +118,7 @@ fn alloc_by(slow: SlowPath, take: impl FnOnce(&mut PageHeap) -> Option<Ready>) -
     let taken = taken?;
     counters::add(TierCounter::PageHeapAllocs, 1);
     if grown > 0 {
-        release_excess(slow, grown);
+        give_back(slow, grown);
     }
     Some(taken)
 }

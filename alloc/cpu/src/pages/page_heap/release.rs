@@ -44,23 +44,34 @@ pub fn release(slow: SlowPath, wanted: usize) -> usize {
 
 /// Notes that the calling thread has taken `taken` bytes more. If more lies idle than is to, that for which nobody has
 /// had a use goes back, [`PACE`] times as much as was taken at most: the shortest spans first, which have room for
-/// least. For a block that is exchanged, as much goes back as was taken.
+/// least.
 #[cold]
 pub fn release_excess(slow: SlowPath, taken: usize) {
-    if settings::current().scavenge_ms().is_none() {
-        return;
-    }
-    let due = PAGE_HEAP.lock(slow).note_taken(taken).min(PACE * taken);
-    let left = release_from(slow, due, PageHeap::take_excess);
-    let exchanged = taken.saturating_sub(due - left);
-    if taken >= EXCHANGED_MIN && exchanged >= ARENA_PAGE {
+    give_excess_back(slow, taken);
+}
+
+/// Notes that a large block has taken `taken` bytes that have no memory. If more lies idle than is to, as much goes back,
+/// or more if nobody has had a use for it.
+#[cold]
+pub(super) fn exchange(slow: SlowPath, taken: usize) {
+    let exchanged = taken.saturating_sub(give_excess_back(slow, taken));
+    if taken >= EXCHANGED_MIN && exchanged >= ARENA_PAGE && settings::current().scavenge_ms().is_some() {
         let now = os::clock_ns(libc::CLOCK_MONOTONIC);
         let allowed = PAGE_HEAP.lock(slow).allowance.take(exchanged, now);
         release_from(slow, allowed, PageHeap::take_exchanged);
     }
 }
 
-/// Gives so many bytes back at most, in spans that `take` finds for the pages that are left. Returns how many were left.
+/// Gives back what [`release_excess`] does. Returns how many bytes.
+fn give_excess_back(slow: SlowPath, taken: usize) -> usize {
+    if settings::current().scavenge_ms().is_none() {
+        return 0;
+    }
+    let due = PAGE_HEAP.lock(slow).note_taken(taken).min(PACE * taken);
+    release_from(slow, due, PageHeap::take_excess)
+}
+
+/// Gives so many bytes back at most, in spans that `take` finds for the pages that are left. Returns how many it were.
 fn release_from(slow: SlowPath, bytes: usize, take: fn(&mut PageHeap, usize) -> Option<&'static Slab>) -> usize {
     let mut left = bytes;
     while left >= ARENA_PAGE {
@@ -70,7 +81,7 @@ fn release_from(slow: SlowPath, bytes: usize, take: fn(&mut PageHeap, usize) -> 
             break;
         }
     }
-    left
+    bytes - left
 }
 
 /// Gives a span that was taken out of the bins back to the kernel and puts it back as a free one. The kernel call
