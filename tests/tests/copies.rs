@@ -96,6 +96,23 @@ fn a_copy_at_exit_is_of_a_process_that_ended_by_exit() {
     assert!(run.stderr.contains("/proc/nothing (POOLSCOPE_DUMP_AT_EXIT)"), "{}", run.stderr);
 }
 
+/// A launcher's is soon overwritten by what it started, or the other way round.
+#[test]
+fn each_process_that_inherits_a_copy_at_exit_has_its_own_where_the_path_says_so() {
+    let pool = Pool::new();
+    let pattern = pool.files().join("%p-at-exit.%p");
+    let script = "echo $$; sh -c 'echo $$; :'; :";
+    let run = pool.program("sh").args(["-c", script]).env("POOLSCOPE_DUMP_AT_EXIT", &pattern).run().success();
+    let pids: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(pids.len(), 2, "{}", run.stdout);
+    for pid in pids {
+        let copy = pool.files().join(&format!("{pid}-at-exit.{pid}"));
+        let report = pool.poolscope().arg("report").arg(&copy).run().success().stdout;
+        assert!(report.contains(&format!("(pid {pid}, exited)")), "{report}");
+    }
+    assert!(!pattern.exists());
+}
+
 /// A program that runs on the pool without knowing of it.
 fn compiled(pool: &Pool, name: &str, source: &str) -> PathBuf {
     let source = pool.files().write(&format!("{name}.c"), source);

@@ -362,6 +362,23 @@ fn a_forked_child_is_not_recorded_and_an_exec_begins_anew() {
     assert_as_said(&after, &output.stdout);
 }
 
+/// A script that starts the program which somebody means has hardly any allocations itself.
+#[test]
+fn who_records_a_launcher_hears_what_it_started() {
+    let pool = Pool::new();
+    let child = "import os, time; held = bytearray(b'a') * (64 << 20); print(os.getpid()); time.sleep(1)";
+    let output = record(&pool, &[], &["sh", "-c", &format!("/usr/bin/python3 -c \"{child}\"; :")]);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    let said = format!("python3 ({}), which it started, is not recorded and had ", output.stdout.trim());
+    let line = output.stderr.lines().find_map(|line| line.split_once(&said)).expect(&output.stderr).1;
+    let mib: f64 = line.split_once(" MiB of memory, more than itself").expect(line).0.parse().expect("a number");
+    assert!((64.0..100.0).contains(&mib), "{mib} MiB");
+    // One that starts smaller ones is meant itself.
+    let child = "import subprocess; held = list(range(1000000)); subprocess.run(['sleep', '0.5'])";
+    let output = record(&pool, &[], &["/usr/bin/python3", "-c", child]);
+    assert!(output.code() == 0 && !output.stderr.contains("which it started"), "{}", output.report());
+}
+
 /// A shell that allocates, and becomes `sleep` once it is told to.
 fn shell_that_becomes(pool: &Pool, what: &str) -> poolscope_e2e::Running {
     let script =

@@ -1,6 +1,7 @@
 //! `poolscope record`: every allocation and free of a program, to a file.
 
 mod output;
+mod started;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal};
@@ -37,6 +38,7 @@ use crate::words::Ended;
 use crate::{sink, target, version};
 
 use output::{LEAST_LIMIT, Output};
+use started::Started;
 
 /// Record every allocation and free of a program
 ///
@@ -296,6 +298,7 @@ impl Record {
     ) -> Result<()> {
         let pid = child.id();
         let mut previous: Option<PathBuf> = None;
+        let mut started = Started::by(pid);
         let begun = Instant::now();
         loop {
             let path = match (self.wait_for_segment(child, previous.as_deref())?, previous) {
@@ -319,6 +322,7 @@ impl Record {
             };
             let order = |_: &Progress| {
                 forward();
+                started.look();
                 // The terminal sends the first one to the program as well, which ends by it or knows better.
                 if signals.interrupts.load(Ordering::Relaxed) > 1 {
                     return Order::Stop("it was stopped by a signal");
@@ -330,6 +334,9 @@ impl Record {
             };
             let why = self.record((pid, &path), output, true, replaced_or(order, pid, &path))?;
             if !is_replaced(&why) {
+                if let Some(remark) = started.remark().filter(|_| !self.quiet) {
+                    sink::say(&remark);
+                }
                 return Ok(());
             }
             if output.has_begun() && !output.can_begin_anew() {

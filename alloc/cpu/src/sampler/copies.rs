@@ -15,6 +15,7 @@ use crate::kernel::message::{Message, decimal};
 use crate::kernel::os;
 use crate::pages::keeper;
 use crate::sampler::{FINISH_PATIENCE_NS, copy_segment};
+use crate::segment::Segment;
 use crate::settings;
 use crate::sync::spin_lock::SlowPath;
 
@@ -130,6 +131,20 @@ pub fn refused() {
     });
 }
 
+/// Writes the copy of a process that ends. `%p` in the path is its number.
+#[cold]
+#[inline(never)]
+pub fn at_exit(segment: &Segment, pattern: &CStr) {
+    let mut digits = [0; 20];
+    let pid = decimal(u64::from(os::process_id()), &mut digits);
+    let path = Path::with(pattern.to_bytes(), pid);
+    let path = path.as_ref().and_then(Path::text).unwrap_or(pattern);
+    if let Err(error) = crate::segment::copy(segment, path, 0) {
+        let message = Message::new("no copy of the segment was written to ").bytes(path.to_bytes());
+        message.text(" (POOLSCOPE_DUMP_AT_EXIT): ").error(error).print();
+    }
+}
+
 /// A path, put together from parts. What is too long is no path.
 struct Path {
     bytes: [u8; 512],
@@ -139,11 +154,27 @@ struct Path {
 impl Path {
     fn new(parts: &[&[u8]]) -> Option<Path> {
         let mut path = Path { bytes: [0; 512], len: 0 };
-        for part in parts {
-            path.bytes.get_mut(path.len..path.len + part.len())?.copy_from_slice(part);
-            path.len += part.len();
-        }
+        parts.iter().try_for_each(|part| path.push(part))?;
         Some(path)
+    }
+
+    /// A pattern with `pid` for each `%p`.
+    fn with(pattern: &[u8], pid: &[u8]) -> Option<Path> {
+        let mut path = Path { bytes: [0; 512], len: 0 };
+        let mut rest = pattern;
+        while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
+            path.push(&rest[..at])?;
+            path.push(pid)?;
+            rest = &rest[at + 2..];
+        }
+        path.push(rest)?;
+        Some(path)
+    }
+
+    fn push(&mut self, part: &[u8]) -> Option<()> {
+        self.bytes.get_mut(self.len..self.len + part.len())?.copy_from_slice(part);
+        self.len += part.len();
+        Some(())
     }
 
     fn text(&self) -> Option<&CStr> {
@@ -179,5 +210,22 @@ fn write(slow: SlowPath, why: &str) {
     if let Err(error) = result {
         let message = Message::new("no copy of the segment was written to ").bytes(folder);
         message.text(" (").text(why).text("; POOLSCOPE_DUMP_DIR names the folder): ").error(error).print();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Path;
+
+    fn path(pattern: &[u8]) -> Option<std::vec::Vec<u8>> {
+        Some(Path::with(pattern, b"4711")?.text()?.to_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_pattern_has_the_process_id_wherever_it_says_so() {
+        assert_eq!(path(b"/tmp/a").unwrap(), b"/tmp/a");
+        assert_eq!(path(b"/tmp/%p/a.%p").unwrap(), b"/tmp/4711/a.4711");
+        assert_eq!(path(b"/tmp/100%").unwrap(), b"/tmp/100%");
+        assert_eq!(path(&[b'a'; 600]), None);
     }
 }

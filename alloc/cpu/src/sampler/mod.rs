@@ -30,7 +30,6 @@ use crate::census;
 use crate::entry::capture::{self, Stack};
 use crate::entry::{self, Entry};
 use crate::kernel::aside::aside;
-use crate::kernel::message::Message;
 use crate::kernel::os;
 use crate::layout::block::BlockPtr;
 use crate::layout::misuse;
@@ -174,10 +173,7 @@ pub fn finish(slow: SlowPath) {
         if let Some(path) = settings::current().dump_at_exit() {
             // To those that read the copy the process has ended.
             segment.header().state = poolscope_wire::state::EXITED;
-            if let Err(error) = crate::segment::copy(&segment, path, 0) {
-                let message = Message::new("no copy of the segment was written to ").bytes(path.to_bytes());
-                message.text(" (POOLSCOPE_DUMP_AT_EXIT): ").error(error).print();
-            }
+            copies::at_exit(&segment, path);
         }
         crate::segment::finish();
     }

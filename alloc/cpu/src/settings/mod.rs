@@ -76,8 +76,8 @@ declare::settings! {
     /// 1 keeps the segment after a normal exit.
     keep: bool = 0, "POOLSCOPE_KEEP", Switch, Anytime;
 
-    /// File that a copy of the segment is written to at a normal exit, for `poolscope` to read. Of processes that
-    /// inherit the variable, the last one's stays.
+    /// File that a copy of the segment is written to at a normal exit, for `poolscope` to read. `%p` in it becomes the
+    /// process id. Without it the last one's stays, of processes that inherit the variable.
     dump_at_exit: Option<&'static CStr> = 0, "POOLSCOPE_DUMP_AT_EXIT", Folder { default: "none" }, AtStart;
 
     /// Signal at which the process writes a copy of its segment, 0 for none. A handler of the program's own for the
