@@ -215,6 +215,20 @@ fn every_form_of_operator_new_goes_with_its_deletes() {
     everywhere_and_hardened("operators.cpp", "every-form");
 }
 
+/// The others are those by default, and frees of what they allocate come in any form.
+#[test]
+fn a_program_that_replaces_some_operators_has_all_of_them_lead_there() {
+    everywhere_and_hardened("replaced_operators.cpp", "every-form");
+    everywhere_and_hardened("replaced_operators.cpp", "what-is-thrown");
+}
+
+#[test]
+fn a_program_with_an_allocator_of_its_own_has_all_functions_lead_there() {
+    without_pool("replaced_malloc.c", "own-blocks");
+    let pool = Pool::new();
+    pool.program(program("replaced_malloc.c")).arg("own-blocks").run().silent_success();
+}
+
 #[test]
 fn operator_new_throws_and_its_nothrow_forms_return_null() {
     everywhere_and_hardened("operators.cpp", "without-memory");

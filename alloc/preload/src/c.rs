@@ -8,6 +8,8 @@ use core::ptr::null_mut;
 
 use poolscope_cpu as pool;
 
+use crate::replaced::call_replaced;
+
 const PAGE: usize = 4096;
 
 /// `malloc` (C).
@@ -76,11 +78,10 @@ pub unsafe fn resized(p: *mut u8, size: usize) -> *mut u8 {
 /// `p` is null or an allocated block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(p: *mut u8, count: usize, size: usize) -> *mut u8 {
-    match count.checked_mul(size) {
-        // SAFETY: the caller's promise.
-        Some(bytes) => unsafe { realloc(p, bytes) },
-        None => out_of_memory(),
-    }
+    let Some(bytes) = count.checked_mul(size) else { return out_of_memory() };
+    call_replaced!(realloc(p, bytes) as unsafe extern "C" fn(*mut u8, usize) -> *mut u8);
+    // SAFETY: the caller's promise.
+    unsafe { realloc(p, bytes) }
 }
 
 /// `posix_memalign` (POSIX): returns an error number. As in glibc, `ENOMEM` is in errno, too.
@@ -160,6 +161,7 @@ pub unsafe extern "C" fn malloc_usable_size(p: *mut u8) -> usize {
 /// `p` is null or an allocated block of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(p: *mut u8, size: usize) {
+    call_replaced!(free(p) as unsafe extern "C" fn(*mut u8));
     // SAFETY: the caller's promise.
     unsafe { pool::free_sized(p, size) }
 }
@@ -170,6 +172,7 @@ pub unsafe extern "C" fn free_sized(p: *mut u8, size: usize) {
 /// `p` is null or a block of `aligned_alloc(align, size)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(p: *mut u8, align: usize, size: usize) {
+    call_replaced!(free(p) as unsafe extern "C" fn(*mut u8));
     // SAFETY: the caller's promise.
     unsafe { pool::free_aligned_sized(p, align, size) }
 }

@@ -6,6 +6,8 @@
 //! that it had one when this library was loaded. An exception must not cross a Rust frame: the way to the operators
 //! that may throw ([`new_slow`]) is written in assembly, and the Rust functions end in a jump to it.
 //!
+//! Where a program replaces one of the operators, those that are that one by default call it ([`crate::replaced`]).
+//!
 //! Each function has a section of its own, so that the compiler does not make one of those that do the same: valgrind
 //! tells by the address which of them was called, and whether it goes with the one that allocated.
 
@@ -13,6 +15,8 @@ use core::ffi::{CStr, c_char, c_void};
 
 use pool::Origin::{New, NewArray};
 use poolscope_cpu as pool;
+
+use crate::replaced::{call_replaced, is_replaced};
 
 /// The C++ runtime's own function of this name; null without a runtime.
 fn runtime_function(name: &CStr) -> *mut c_void {
@@ -160,35 +164,46 @@ macro_rules! c_name {
     }};
 }
 
+type Allocates = extern "C" fn(usize) -> *mut u8;
+type AllocatesAligned = extern "C" fn(usize, usize) -> *mut u8;
+type Frees = unsafe extern "C" fn(*mut u8);
+type FreesAligned = unsafe extern "C" fn(*mut u8, usize);
+
 macro_rules! operator_new {
-    ($($name:ident($($arg:ident),*), $align:expr;)*) => { $(
+    ($($name:ident($size:ident $(, $arg:ident)*), $align:expr $(, is $base:ident($($given:ident),*) as $kind:ty)?;)*) => { $(
         /// `operator new`.
         #[unsafe(no_mangle)]
         #[unsafe(link_section = concat!(".text.", stringify!($name)))]
         #[allow(non_snake_case, reason = "the name is mangled C++")]
-        pub extern "C" fn $name(size: usize $(, $arg: usize)*) -> *mut u8 {
-            match pool::malloc_fast(size, $align) {
+        pub extern "C" fn $name($size: usize $(, $arg: usize)*) -> *mut u8 {
+            // A jump, as to `new_slow`: the program's operator may throw.
+            $(call_replaced!($base($($given),*) as $kind);)?
+            match pool::malloc_fast($size, $align) {
                 Some(p) => p,
-                None => new_slow(size, $align, c_name!($name)),
+                None => new_slow($size, $align, c_name!($name)),
             }
         }
     )* };
 }
 
 operator_new! {
-    _Znwm(), 16;
-    _Znam(), 16;
-    _ZnwmSt11align_val_t(align), align;
-    _ZnamSt11align_val_t(align), align;
+    _Znwm(size), 16;
+    _Znam(size), 16, is _Znwm(size) as Allocates;
+    _ZnwmSt11align_val_t(size, align), align;
+    _ZnamSt11align_val_t(size, align), align, is _ZnwmSt11align_val_t(size, align) as AllocatesAligned;
 }
 
 macro_rules! operator_new_nothrow {
-    ($($name:ident($($arg:ident),*), $align:expr;)*) => { $(
+    ($($name:ident($($arg:ident),*), $align:expr, is $($base:ident)or+;)*) => { $(
         /// `operator new(std::nothrow)`.
         #[unsafe(no_mangle)]
         #[unsafe(link_section = concat!(".text.", stringify!($name)))]
         #[allow(non_snake_case, reason = "the name is mangled C++")]
         pub extern "C" fn $name(size: usize, $($arg: usize,)* nothrow: usize) -> *mut u8 {
+            if is_replaced!($($base),+) {
+                // Which catches what the program's operator throws.
+                return by_the_runtime(c_name!($name), size, [$($arg,)* nothrow]);
+            }
             match pool::malloc_fast(size, $align) {
                 Some(p) => p,
                 None => new_nothrow_slow(c_name!($name), size, $align, [$($arg,)* nothrow]),
@@ -198,22 +213,22 @@ macro_rules! operator_new_nothrow {
 }
 
 operator_new_nothrow! {
-    _ZnwmRKSt9nothrow_t(), 16;
-    _ZnamRKSt9nothrow_t(), 16;
-    _ZnwmSt11align_val_tRKSt9nothrow_t(align), align;
-    _ZnamSt11align_val_tRKSt9nothrow_t(align), align;
+    _ZnwmRKSt9nothrow_t(), 16, is _Znwm;
+    _ZnamRKSt9nothrow_t(), 16, is _Znam or _Znwm;
+    _ZnwmSt11align_val_tRKSt9nothrow_t(align), align, is _ZnwmSt11align_val_t;
+    _ZnamSt11align_val_tRKSt9nothrow_t(align), align, is _ZnamSt11align_val_t or _ZnwmSt11align_val_t;
 }
 
 /// A block, or what the runtime's operator `name` makes of there being none.
 #[cold]
 fn new_nothrow_slow<const N: usize>(name: &CStr, size: usize, align: usize, arguments: [usize; N]) -> *mut u8 {
     let p = malloc_aligned(size, align, name.as_ptr());
-    if p.is_null() { failed_nothrow(name, size, arguments) } else { p }
+    if p.is_null() { by_the_runtime(name, size, arguments) } else { p }
 }
 
-/// What the runtime's operator `name` makes of there being no block: the program's new handler may free something.
+/// What the runtime's operator `name` makes of it: where there is no block, the program's new handler may free something.
 #[cold]
-fn failed_nothrow<const N: usize>(name: &CStr, size: usize, arguments: [usize; N]) -> *mut u8 {
+fn by_the_runtime<const N: usize>(name: &CStr, size: usize, arguments: [usize; N]) -> *mut u8 {
     pool::trust_origins(false);
     let function = runtime_function(name);
     if function.is_null() {
@@ -229,17 +244,19 @@ fn failed_nothrow<const N: usize>(name: &CStr, size: usize, arguments: [usize; N
 }
 
 macro_rules! operator_delete {
-    ($($name:ident($($arg:ident),*) = $origin:expr, $align:expr, $size:expr;)*) => { $(
+    ($($name:ident($p:ident $(, $arg:ident)*) = $origin:expr, $align:expr, $size:expr
+        $(, is $base:ident($($given:ident),*) as $kind:ty $(, or $other:ident)?)?;)*) => { $(
         /// `operator delete`.
         ///
         /// # Safety
-        /// `p` is null or a block of the matching `operator new`.
+        /// The pointer is null or a block of the matching `operator new`.
         #[unsafe(no_mangle)]
         #[unsafe(link_section = concat!(".text.", stringify!($name)))]
         #[allow(non_snake_case, reason = "the name is mangled C++")]
-        pub unsafe extern "C" fn $name(p: *mut u8 $(, $arg: usize)*) {
+        pub unsafe extern "C" fn $name($p: *mut u8 $(, $arg: usize)*) {
+            $(call_replaced!($base($($given),*) as $kind $(, or $other)?);)?
             // SAFETY: the caller's promise.
-            unsafe { pool::delete(p, $origin, $align, $size) }
+            unsafe { pool::delete($p, $origin, $align, $size) }
         }
     )* };
 }
@@ -248,16 +265,19 @@ macro_rules! operator_delete {
 const PLAIN: usize = 16;
 
 operator_delete! {
-    _ZdlPv() = New, PLAIN, None;
-    _ZdaPv() = NewArray, PLAIN, None;
-    _ZdlPvm(size) = New, PLAIN, Some(size);
-    _ZdaPvm(size) = NewArray, PLAIN, Some(size);
-    _ZdlPvSt11align_val_t(align) = New, align, None;
-    _ZdaPvSt11align_val_t(align) = NewArray, align, None;
-    _ZdlPvmSt11align_val_t(size, align) = New, align, Some(size);
-    _ZdaPvmSt11align_val_t(size, align) = NewArray, align, Some(size);
-    _ZdlPvRKSt9nothrow_t(_nothrow) = New, PLAIN, None;
-    _ZdaPvRKSt9nothrow_t(_nothrow) = NewArray, PLAIN, None;
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = New, align, None;
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(align, _nothrow) = NewArray, align, None;
+    _ZdlPv(p) = New, PLAIN, None;
+    _ZdaPv(p) = NewArray, PLAIN, None, is _ZdlPv(p) as Frees;
+    _ZdlPvm(p, size) = New, PLAIN, Some(size), is _ZdlPv(p) as Frees;
+    _ZdaPvm(p, size) = NewArray, PLAIN, Some(size), is _ZdaPv(p) as Frees, or _ZdlPv;
+    _ZdlPvSt11align_val_t(p, align) = New, align, None;
+    _ZdaPvSt11align_val_t(p, align) = NewArray, align, None, is _ZdlPvSt11align_val_t(p, align) as FreesAligned;
+    _ZdlPvmSt11align_val_t(p, size, align) = New, align, Some(size), is _ZdlPvSt11align_val_t(p, align) as FreesAligned;
+    _ZdaPvmSt11align_val_t(p, size, align) = NewArray, align, Some(size),
+        is _ZdaPvSt11align_val_t(p, align) as FreesAligned, or _ZdlPvSt11align_val_t;
+    _ZdlPvRKSt9nothrow_t(p, _nothrow) = New, PLAIN, None, is _ZdlPv(p) as Frees;
+    _ZdaPvRKSt9nothrow_t(p, _nothrow) = NewArray, PLAIN, None, is _ZdaPv(p) as Frees, or _ZdlPv;
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(p, align, _nothrow) = New, align, None,
+        is _ZdlPvSt11align_val_t(p, align) as FreesAligned;
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(p, align, _nothrow) = NewArray, align, None,
+        is _ZdaPvSt11align_val_t(p, align) as FreesAligned, or _ZdlPvSt11align_val_t;
 }
