@@ -106,7 +106,7 @@ fn each_process_that_inherits_a_copy_at_exit_has_its_own_where_the_path_says_so(
     let pids: Vec<&str> = run.stdout.lines().collect();
     assert_eq!(pids.len(), 2, "{}", run.stdout);
     for pid in pids {
-        let copy = pool.files().join(&format!("{pid}-at-exit.{pid}"));
+        let copy = pool.files().join(format!("{pid}-at-exit.{pid}"));
         let report = pool.poolscope().arg("report").arg(&copy).run().success().stdout;
         assert!(report.contains(&format!("(pid {pid}, exited)")), "{report}");
     }
