@@ -1,4 +1,5 @@
-//! Programs that are written for LeakSanitizer link to the library, or have it preloaded, unchanged.
+//! Programs that are written for LeakSanitizer link to the library, or have it preloaded, unchanged. Those of other
+//! sanitizers can't have it, and are told so.
 
 use std::path::{Path, PathBuf};
 
@@ -105,4 +106,18 @@ fn a_program_that_is_sampled_is_told_so() {
     let output = program.env("POOLSCOPE_DIR", pool.segment_dir()).run();
     assert_eq!(output.code(), 3, "{}", output.report());
     assert!(output.stderr.contains("no leak check: not every allocation is recorded"), "{}", output.report());
+}
+
+/// The one would end at once, and the other would crash without a word.
+#[test]
+fn commands_say_of_a_program_with_a_sanitizer_that_it_runs_with_no_other_allocator() {
+    let pool = Pool::new();
+    for (option, name) in [("address", "AddressSanitizer"), ("thread", "ThreadSanitizer")] {
+        let program = compiler::compile(pool.files(), "leak.c", option, &["-g", &format!("-fsanitize={option}")]);
+        for command in [&["run", "--headless", "--"][..], &["check", "--"], &["record", "--"]] {
+            let output = pool.poolscope().args(command).arg(&program).run();
+            let expected = format!("{option} is built with {name} (-fsanitize={option})");
+            assert!(output.code() == 2 && output.stderr.contains(&expected), "{command:?}: {}", output.report());
+        }
+    }
 }

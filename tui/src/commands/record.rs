@@ -32,7 +32,7 @@ use super::gpu_trace;
 use crate::args::{parse_bytes, parse_seconds};
 use crate::failure::Failure;
 use crate::launch::out_of_memory::Kills;
-use crate::launch::{child, library, preload};
+use crate::launch::{child, library, preload, sanitizer};
 use crate::target::Replacement;
 use crate::words::Ended;
 use crate::{sink, target, version};
@@ -247,6 +247,7 @@ impl Record {
 
     /// Starts the command, and records it from its first allocation on.
     fn run_command(&self, output: &Output, signals: &Signals) -> Result<u8> {
+        sanitizer::refuse(&self.command[0])?;
         let library = library::find()?;
         version::check_library(&library)?;
         let mut command = preload::command(&self.command, &library, None);

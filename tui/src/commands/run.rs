@@ -19,7 +19,7 @@ use crate::dashboard::control::run::{self, Outcome, Setup, Started};
 use crate::dashboard::events::watched::Watched;
 use crate::dashboard::options::DashboardArgs;
 use crate::launch::child::{self, Program};
-use crate::launch::{library, preload};
+use crate::launch::{library, preload, sanitizer};
 use crate::words::{Ended, ended, file_name};
 use crate::{sink, version};
 
@@ -65,6 +65,7 @@ const GRACE: Duration = Duration::from_secs(5);
 impl Run {
     pub(crate) fn run(self) -> Result<u8> {
         self.triggers.check()?;
+        sanitizer::refuse(&self.command[0])?;
         let library = library::find()?;
         if let Err(other) = version::check_library(&library) {
             // The program is served all the same.

@@ -2,7 +2,9 @@
 
 pub(crate) mod child;
 pub(crate) mod embedded;
+mod executable;
 pub(crate) mod library;
 pub(crate) mod out_of_memory;
 pub(crate) mod own_pool;
 pub(crate) mod preload;
+pub(crate) mod sanitizer;

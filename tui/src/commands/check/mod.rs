@@ -23,7 +23,7 @@ use crate::args::{lsan, parse_mask};
 use crate::commands::tensors::held_by;
 use crate::failure::Failure;
 use crate::launch::out_of_memory::Kills;
-use crate::launch::{child, library, own_pool, preload};
+use crate::launch::{child, library, own_pool, preload, sanitizer};
 use crate::words::Ended;
 use crate::{sink, version};
 
@@ -160,6 +160,7 @@ impl Check {
             (_, true) => Question::All,
             _ => Question::Leaks,
         };
+        sanitizer::refuse(&self.command[0])?;
         let library = library::find()?;
         version::check_library(&library)?;
         let folder = Folder::new()?;
