@@ -170,7 +170,8 @@ type Frees = unsafe extern "C" fn(*mut u8);
 type FreesAligned = unsafe extern "C" fn(*mut u8, usize);
 
 macro_rules! operator_new {
-    ($($name:ident($size:ident $(, $arg:ident)*), $align:expr $(, is $base:ident($($given:ident),*) as $kind:ty)?;)*) => { $(
+    ($($name:ident($size:ident $(, $arg:ident)*), $align:expr
+        $(, is $base:ident($($given:ident),*) as $kind:ty)?;)*) => { $(
         /// `operator new`.
         #[unsafe(no_mangle)]
         #[unsafe(link_section = concat!(".text.", stringify!($name)))]
@@ -226,7 +227,8 @@ fn new_nothrow_slow<const N: usize>(name: &CStr, size: usize, align: usize, argu
     if p.is_null() { by_the_runtime(name, size, arguments) } else { p }
 }
 
-/// What the runtime's operator `name` makes of it: where there is no block, the program's new handler may free something.
+/// What the runtime's operator `name` makes of it: where there is no block, the program's new handler may free
+/// something.
 #[cold]
 fn by_the_runtime<const N: usize>(name: &CStr, size: usize, arguments: [usize; N]) -> *mut u8 {
     pool::trust_origins(false);

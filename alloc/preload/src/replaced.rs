@@ -1,12 +1,13 @@
 //! Functions of this library in whose place the program has its own.
 //!
-//! A program may replace some of C++'s operators, and is promised that the others call those: `operator delete(p, size)`
-//! is `operator delete(p)` by default (C++17, new.delete). The runtime's own do so through the dynamic linker. Those of
-//! this library are found before the runtime's, and so must do it, too; `reallocarray` and C23's sized frees likewise.
+//! A program may replace some of C++'s operators, and is promised that the others call those: `operator delete(p,
+//! size)` is `operator delete(p)` by default (C++17, new.delete). The runtime's own do so through the dynamic linker.
+//! Those of this library are found before the runtime's, and so must do it, too; `reallocarray` and C23's sized frees
+//! likewise.
 //!
-//! The dynamic linker has written where each name leads before any constructor runs. What lies outside of this library's
-//! code is somebody else's. In a build without `order.ld` a function of the library's own may lie further behind its start
-//! than [`CODE`]: then it counts as replaced, and is called all the same.
+//! The dynamic linker has written where each name leads before any constructor runs. What lies outside of this
+//! library's code is somebody else's. In a build without `order.ld` a function of the library's own may lie further
+//! behind its start than [`CODE`]: then it counts as replaced, and is called all the same.
 
 /// Bytes at the library's start within which its functions for programs lie. The library is longer.
 pub const CODE: usize = 256 << 10;
@@ -17,7 +18,7 @@ macro_rules! resolved {
         #[cfg(target_arch = "x86_64")]
         {
             let (function, begin): (usize, usize);
-            // SAFETY: reads a word that is written before any code of the library runs, and that the kernel then guards.
+            // SAFETY: reads a word that is written before any code of the library runs, and never again.
             unsafe {
                 core::arch::asm!(
                     ".hidden __ehdr_start",
@@ -32,7 +33,8 @@ macro_rules! resolved {
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
-            ($name as usize, false)
+            // Nothing counts as replaced there yet.
+            ($name as *const () as usize, false)
         }
     }};
 }

@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 use super::executable::{self, contains};
 use crate::failure::Failure;
 
-/// A function of each runtime that takes the place of malloc, the sanitizer's name, and the compiler's option. LeakSanitizer
-/// is not among them: the library has its functions.
+/// A function of each runtime that takes the place of malloc, the sanitizer's name, and the compiler's option.
+/// LeakSanitizer is not among them: the library has its functions.
 const RUNTIMES: [(&[u8], &str, &str); 4] = [
     (b"\0__asan_init\0", "AddressSanitizer", "address"),
     (b"\0__hwasan_init\0", "HWAddressSanitizer", "hwaddress"),

@@ -6,8 +6,8 @@
 //! one takes 30 us and more.
 //!
 //! A page that the kernel names none for may be in the swap, and hold something. So it is given back, and not believed.
-//! One that was only read counts as having memory, and has the kernel's page of zeroes. So pages are read before they are
-//! written to; most that hold anything say so in their first bytes.
+//! One that was only read counts as having memory, and has the kernel's page of zeroes. So pages are read before they
+//! are written to; most that hold anything say so in their first bytes.
 
 use crate::kernel::os;
 use crate::pages::remap::is_zero;

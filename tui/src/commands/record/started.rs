@@ -44,8 +44,8 @@ impl Started {
     pub(super) fn remark(&self) -> Option<String> {
         let child = self.largest.as_ref().filter(|child| child.rss > self.own)?;
         Some(format!(
-            "{} ({}), which it started, is not recorded and had {} of memory, more than itself: record that program, or \
-             that process by its id",
+            "{} ({}), which it started, is not recorded and had {} of memory, more than itself: record that program, \
+             or that process by its id",
             child.name,
             child.pid,
             figures::bytes(child.rss as f64)

@@ -1,8 +1,9 @@
 //! How much of what lies idle may go back for long blocks: so much that it takes a tenth of a processor at most.
 //!
-//! A MiB that goes back and is touched again takes about 0.45 ms: to zap 256 pages, and a fault for each with its zeroes.
-//! A program that replaces long blocks all the time would pay that for each of them, and need many times as long. So
-//! what it may pay grows with the clock, up to a bound. One that does something with its blocks never comes to it.
+//! A MiB that goes back and is touched again takes about half a millisecond: 256 pages are zapped, and a fault brings
+//! each of them back with its zeroes. A program that replaces long blocks all the time would pay that for each of them,
+//! and need many times as long. So what it may pay grows with the clock, up to a bound. One that does something with its
+//! blocks hardly comes to it.
 
 /// Nanoseconds for each byte.
 const NS_A_BYTE: u64 = 4;

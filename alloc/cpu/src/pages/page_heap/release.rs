@@ -1,5 +1,5 @@
-//! What lies idle goes back to the kernel: what the scavenger says, what nobody has had a use for, and as much as a long
-//! block takes.
+//! What lies idle goes back to the kernel: what the scavenger says, what nobody has had a use for, and as much as a
+//! long block takes.
 
 use super::free_spans::{EXACT_BINS, FreeSpans};
 use super::{PAGE_HEAP, PageHeap, renew};
@@ -18,8 +18,8 @@ const IDLE_MIN: usize = 1 << 20;
 /// How many times as much goes back as the program takes meanwhile.
 const PACE: usize = 4;
 /// A block of so many bytes is exchanged: as much as it takes without memory goes back elsewhere, also in parts of long
-/// spans, as far as more than so many times lies idle as is to and the [`Allowance`](super::allowance) has it. It found no
-/// use for what lies idle, and is long enough to need as much again.
+/// spans, as far as more than so many times lies idle as is to and the [`Allowance`](super::allowance) has it. It found
+/// no use for what lies idle, and is long enough to need as much again.
 const EXCHANGED_MIN: usize = 1 << 20;
 pub(super) const EXCHANGED_IDLE: usize = 4;
 
@@ -50,8 +50,8 @@ pub fn release_excess(slow: SlowPath, taken: usize) {
     give_excess_back(slow, taken);
 }
 
-/// Notes that a large block has taken `taken` bytes that have no memory. If more lies idle than is to, as much goes back,
-/// or more if nobody has had a use for it.
+/// Notes that a large block has taken `taken` bytes that have no memory. If more lies idle than is to, as much goes
+/// back, or more if nobody has had a use for it.
 #[cold]
 pub(super) fn exchange(slow: SlowPath, taken: usize) {
     let exchanged = taken.saturating_sub(give_excess_back(slow, taken));
@@ -122,7 +122,8 @@ impl<S: System> PageHeap<S> {
         self.take_idle(1, |free| free.take_shortest(pages))
     }
 
-    /// Takes a free span for a block that is exchanged: the shortest, or `pages` pages of the longest where it has more.
+    /// Takes a free span for a block that is exchanged: the shortest, or `pages` pages of the longest where it has
+    /// more.
     pub(super) fn take_exchanged(&mut self, pages: usize) -> Option<&'static Slab> {
         self.take_idle(EXCHANGED_IDLE, |free| free.take_shortest(pages).or_else(|| free.take_resident(1, pages, false)))
     }
