@@ -7,9 +7,10 @@
 //!
 //! The dynamic linker has written where each name leads before any constructor runs. What lies outside of this
 //! library's code is somebody else's. In a build without `order.ld` a function of the library's own may lie further
-//! behind its start than [`CODE`]: then it counts as replaced, and is called all the same.
+//! behind its start than 256 KiB: then it counts as replaced, and is called all the same.
 
 /// Bytes at the library's start within which its functions for programs lie. The library is longer.
+#[cfg(target_arch = "x86_64")]
 pub const CODE: usize = 256 << 10;
 
 /// Where a function of this library is for the program, and whether that is another one.
