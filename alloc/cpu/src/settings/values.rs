@@ -116,6 +116,14 @@ impl Goal {
             Goal::Speed => None,
         }
     }
+
+    /// Nanoseconds of the clock for each byte that may go back for large blocks. To take one again costs half of one.
+    pub const fn exchange_ns(self) -> u64 {
+        match self {
+            Goal::Balanced | Goal::Speed => 4,
+            Goal::Memory => 1,
+        }
+    }
 }
 
 impl Word for Goal {

@@ -56,8 +56,8 @@ pub fn release_excess(slow: SlowPath, taken: usize) {
 pub(super) fn exchange(slow: SlowPath, taken: usize) {
     let exchanged = taken.saturating_sub(give_excess_back(slow, taken));
     if taken >= EXCHANGED_MIN && exchanged >= ARENA_PAGE && settings::current().scavenge_ms().is_some() {
-        let now = os::clock_ns(libc::CLOCK_MONOTONIC);
-        let allowed = PAGE_HEAP.lock(slow).allowance.take(exchanged, now);
+        let (now, ns_a_byte) = (os::clock_ns(libc::CLOCK_MONOTONIC), settings::current().goal().exchange_ns());
+        let allowed = PAGE_HEAP.lock(slow).allowance.take(exchanged, now, ns_a_byte);
         release_from(slow, allowed, PageHeap::take_exchanged);
     }
 }
