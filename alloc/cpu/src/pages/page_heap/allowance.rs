@@ -35,6 +35,11 @@ impl Allowance {
         self.bytes -= taken;
         taken
     }
+
+    /// Notes that so many bytes did not go back after all.
+    pub fn put_back(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +66,7 @@ mod tests {
         assert_eq!(all(3_600_000_000_000), MOST);
         // A clock that goes back.
         assert_eq!(all(1), 0);
+        allowance.put_back(1000);
+        assert_eq!(allowance.take(usize::MAX, 1, 4), 1000);
     }
 }

@@ -19,7 +19,7 @@ const BINS: usize = EXACT_BINS + 8 * 24;
 
 /// Spans of a bin that are compared. There may be thousands of one length.
 const LOOK: usize = 8;
-/// Spans around which a row of pages is looked for, and spans of a row.
+/// Spans around which a row of pages is looked for, and spans of a row before and behind each.
 const LOOK_FOR_ROWS: usize = 16;
 const PIECES: usize = 8;
 
@@ -317,21 +317,24 @@ impl Row {
     /// The row of `pages` pages that begins with a free span; where too few pages follow it, the row that ends with the
     /// last of them.
     fn around(span: &'static Slab, pages: usize) -> Option<Row> {
-        let length = |first| behind(first).fold(0, |sum, span| sum + span.pages.get() as usize);
         let mut first = span;
+        let mut length: usize = behind(span).take(PIECES).map(|span| span.pages.get() as usize).sum();
         let mut befores = core::iter::successors(before(span), |span| before(span)).take(PIECES);
-        while length(first) < pages {
+        while length < pages {
             first = befores.next()?;
+            length += first.pages.get() as usize;
         }
-        let is_last = !core::ptr::eq(first, span);
-        let skipped = if is_last { length(first) - pages } else { 0 };
+        let skipped = if core::ptr::eq(first, span) { 0 } else { length - pages };
         let (mut left, mut missing) = (skipped, pages);
-        let ready = behind(first).map(|span| {
+        let mut ready = 0;
+        for span in behind(first) {
             let taken = (span.pages.get() as usize - left).min(missing);
+            ready += if span.is_zero() { 0 } else { taken as u32 };
             (left, missing) = (0, missing - taken);
-            if span.is_zero() { 0 } else { taken as u32 }
-        });
-        let ready = ready.sum();
+            if missing == 0 {
+                break;
+            }
+        }
         Some(Row { first, skipped, ready })
     }
 }
@@ -339,7 +342,7 @@ impl Row {
 /// A free span, and the next ones behind it.
 fn behind(span: &'static Slab) -> impl Iterator<Item = &'static Slab> {
     let next = |span: &&'static Slab| Some(span.page(span.pages.get())).filter(|page| is_free_beside(page, span));
-    core::iter::successors(Some(span), next).take(PIECES)
+    core::iter::successors(Some(span), next)
 }
 
 /// The free span before a span.

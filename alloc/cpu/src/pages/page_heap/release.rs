@@ -55,10 +55,17 @@ pub fn release_excess(slow: SlowPath, taken: usize) {
 #[cold]
 pub(super) fn exchange(slow: SlowPath, taken: usize) {
     let exchanged = taken.saturating_sub(give_excess_back(slow, taken));
-    if taken >= EXCHANGED_MIN && exchanged >= ARENA_PAGE && settings::current().scavenge_ms().is_some() {
-        let (now, ns_a_byte) = (os::clock_ns(libc::CLOCK_MONOTONIC), settings::current().goal().exchange_ns());
-        let allowed = PAGE_HEAP.lock(slow).allowance.take(exchanged, now, ns_a_byte);
-        release_from(slow, allowed, PageHeap::take_exchanged);
+    if taken < EXCHANGED_MIN || exchanged < ARENA_PAGE || settings::current().scavenge_ms().is_none() {
+        return;
+    }
+    let (now, ns_a_byte) = (os::clock_ns(libc::CLOCK_MONOTONIC), settings::current().goal().exchange_ns());
+    let allowed = {
+        let mut heap = PAGE_HEAP.lock(slow);
+        if heap.has_excess(EXCHANGED_IDLE) { heap.allowance.take(exchanged, now, ns_a_byte) } else { 0 }
+    };
+    let released = release_from(slow, allowed, PageHeap::take_exchanged);
+    if released < allowed {
+        PAGE_HEAP.lock(slow).allowance.put_back(allowed - released);
     }
 }
 
