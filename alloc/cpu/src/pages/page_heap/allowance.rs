@@ -2,9 +2,9 @@
 //! the goal is to spare memory.
 //!
 //! A MiB that goes back and is touched again takes about half a millisecond: 256 pages are zapped, and a fault brings
-//! each of them back with its zeroes. A program that replaces long blocks all the time would pay that for each of them,
-//! and need many times as long. So what it may pay grows with the clock, up to a bound. One that does something with its
-//! blocks hardly comes to it.
+//! each of them back with its zeroes. A program that replaces long blocks all the time would pay that for each of
+//! them, and need many times as long. So what it may pay grows with the clock, up to a bound. One that does something
+//! with its blocks hardly comes to it.
 
 /// The most that may go back at once, and that may do so at first.
 const MOST: usize = 256 << 20;
