@@ -1,7 +1,9 @@
 //! `poolscope list`: what there is to look at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +17,7 @@ use poolscope_profiler::process::{
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::segment::folders;
 use poolscope_profiler::words::figures;
-use poolscope_profiler::{Memory, SegmentReader, Snapshot};
+use poolscope_profiler::{Memory, ReadError, SegmentReader, Snapshot};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -129,14 +131,21 @@ impl Row {
 impl List {
     pub(crate) fn run(self) -> Result<u8> {
         let listing = discovery::list().map_err(|e| Failure::usage(e.to_string()))?;
+        let mut unfinished = Vec::new();
         for error in &listing.unreadable {
-            sink::say(&format!("{error}"));
+            match left_unfinished(error).filter(|_| !self.all) {
+                Some(bytes) => unfinished.push(bytes),
+                None => sink::say(&format!("{error}")),
+            }
         }
         let (running, dead): (Vec<SegmentEntry>, Vec<SegmentEntry>) =
             listing.entries.into_iter().partition(|entry| entry.state == ProcessState::Running);
         // What others left is theirs to remove.
         let own = dead.iter().filter(|entry| entry.uid == process::own_uid());
-        let left = Left { processes: own.clone().count(), bytes: own.map(|entry| entry.file_bytes).sum() };
+        let left = Left {
+            processes: own.clone().count() + unfinished.len(),
+            bytes: own.map(|entry| entry.file_bytes).chain(unfinished).sum(),
+        };
         // After a run of tests there may be hundreds.
         let listed = if self.all || self.json { dead } else { Vec::new() };
         let log = if listed.is_empty() { KernelLog::default() } else { KernelLog::read() };
@@ -144,6 +153,14 @@ impl List {
         sink::print(&if self.json { to_json(&rows)? } else { to_text(&rows, &left, self.all) })?;
         Ok(0)
     }
+}
+
+/// Bytes of a segment that a process of this user left as it died while it started. Nothing else is known of it.
+fn left_unfinished(error: &ReadError) -> Option<u64> {
+    let ReadError::Starting { path, pid } = error else { return None };
+    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.uid() == process::own_uid())?;
+    let is_at_work = Path::new(&format!("/proc/{pid}")).exists() && discovery::writes_to(*pid, path);
+    (!is_at_work).then_some(metadata.blocks() * 512)
 }
 
 /// What `list --json` writes.
