@@ -111,6 +111,11 @@ fn each_process_that_inherits_a_copy_at_exit_has_its_own_where_the_path_says_so(
         assert!(report.contains(&format!("(pid {pid}, exited)")), "{report}");
     }
     assert!(!pattern.exists());
+    // A path that is too long for it is no path, and is named, as far as a message goes.
+    let long = pool.files().join("x".repeat(200)).join("y".repeat(200)).join(format!("{}%p", "z".repeat(200)));
+    let run = pool.program("true").env("POOLSCOPE_DUMP_AT_EXIT", &long).run();
+    let said = format!("no copy of the segment was written to {}/xxx", pool.files().path().display());
+    assert!(run.code() == 0 && run.stderr.contains(&said), "{}", run.report());
 }
 
 /// A program that runs on the pool without knowing of it.

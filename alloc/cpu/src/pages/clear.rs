@@ -10,10 +10,8 @@
 //! are written to; most that hold anything say so in their first bytes.
 
 use crate::kernel::os;
-use crate::pages::remap::is_zero;
+use crate::pages::remap::{KERNEL_PAGE, is_zero};
 
-/// Bytes of a page of the kernel's.
-const KERNEL_PAGE: usize = 4096;
 /// Blocks of fewer bytes are written to as a whole.
 const LEAST: usize = 1 << 20;
 /// Pages that the kernel is asked about at once.
@@ -114,15 +112,11 @@ mod tests {
 
     impl Memory {
         fn new(len: usize) -> Self {
-            // SAFETY: a new mapping.
-            let p = unsafe {
-                let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-                libc::mmap(core::ptr::null_mut(), len, access, kind, -1, 0)
-            };
-            assert_ne!(p, libc::MAP_FAILED);
+            let p = os::map(len);
+            assert!(!p.is_null());
             // SAFETY: the mapping was just made. Huge pages would have memory where nothing was touched.
-            assert_eq!(unsafe { libc::madvise(p, len, libc::MADV_NOHUGEPAGE) }, 0);
-            Memory { p: p.cast(), len }
+            assert_eq!(unsafe { libc::madvise(p.cast(), len, libc::MADV_NOHUGEPAGE) }, 0);
+            Memory { p, len }
         }
 
         fn bytes(&mut self) -> &mut [u8] {

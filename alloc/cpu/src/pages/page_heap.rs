@@ -34,7 +34,7 @@ mod tests;
 
 use allowance::Allowance;
 use excess::Excess;
-use free_spans::{mark, mark_used, split};
+use free_spans::{FreeSpans, mark, mark_used, split};
 use lanes::{Lane, Lanes};
 use release::{exchange, release_span};
 pub use release::{release, release_all, release_excess};
@@ -105,7 +105,7 @@ pub fn alloc_slab(slow: SlowPath, class: SizeClass, few: bool) -> Option<Ready> 
 #[inline(always)]
 fn alloc_by(
     slow: SlowPath,
-    give_back: fn(SlowPath, usize),
+    give_back: fn(SlowPath, usize) -> usize,
     take: impl FnOnce(&mut PageHeap) -> Option<Ready>,
 ) -> Option<Ready> {
     let (taken, refusals, grown) = {
@@ -359,26 +359,22 @@ impl<S: System> PageHeap<S> {
     /// Takes a span that is used from its start: where none has memory behind all of it, one that has some behind its
     /// start.
     fn alloc_from_start(&mut self, pages: usize) -> Option<Ready> {
+        self.alloc_over_idle(pages, FreeSpans::take_lengthened)
+    }
+
+    /// Takes a span for a large block: where none has memory behind all of it, one that has some anywhere.
+    fn alloc_large(&mut self, pages: usize) -> Option<Ready> {
+        self.alloc_over_idle(pages, FreeSpans::take_mixed)
+    }
+
+    /// Takes a span. Where none has memory behind all of it, one that `take` finds, which has some.
+    fn alloc_over_idle(&mut self, pages: usize, take: fn(&mut FreeSpans, usize) -> Option<Ready>) -> Option<Ready> {
         let own = self.lane_of_thread();
         let free = &mut self.lanes[own].free;
         if pages == 1 || free.resident() == 0 || free.fits_resident(pages) {
             return self.alloc(pages, 1).map(with_ready);
         }
-        let taken = free.take_lengthened(pages).or_else(|| self.lengthen_last(own, pages));
-        let Some((span, ready)) = taken else { return self.alloc(pages, 1).map(with_ready) };
-        self.used += span.bytes();
-        self.note_idle();
-        Some((span, ready))
-    }
-
-    /// Takes a span for a large block: where none has memory behind all of it, one that has some.
-    fn alloc_large(&mut self, pages: usize) -> Option<Ready> {
-        let own = self.lane_of_thread();
-        let free = &mut self.lanes[own].free;
-        if free.resident() == 0 || free.fits_resident(pages) {
-            return self.alloc(pages, 1).map(with_ready);
-        }
-        let taken = free.take_mixed(pages).or_else(|| self.lengthen_last(own, pages));
+        let taken = take(free, pages).or_else(|| self.lengthen_last(own, pages));
         let Some((span, ready)) = taken else { return self.alloc(pages, 1).map(with_ready) };
         self.used += span.bytes();
         self.note_idle();

@@ -28,7 +28,7 @@ const MAPPINGS_MAX: usize = 16 * 1024;
 /// A block of more mappings is copied: then it is one.
 const PIECES_MAX: usize = 8;
 /// Bytes of a page of the kernel's.
-const KERNEL_PAGE: usize = 4096;
+pub(super) const KERNEL_PAGE: usize = 4096;
 
 /// Mappings up to which the memory of a moved block stays, when it is freed, for the next one.
 const KEPT_MAX: usize = 1024;

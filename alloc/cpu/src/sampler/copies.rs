@@ -138,11 +138,22 @@ pub fn at_exit(segment: &Segment, pattern: &CStr) {
     let mut digits = [0; 20];
     let pid = decimal(u64::from(os::process_id()), &mut digits);
     let path = Path::with(pattern.to_bytes(), pid);
-    let path = path.as_ref().and_then(Path::text).unwrap_or(pattern);
-    if let Err(error) = crate::segment::copy(segment, path, 0) {
-        let message = Message::new("no copy of the segment was written to ").bytes(path.to_bytes());
+    let named = path.as_ref().and_then(Path::text);
+    let written = match named {
+        // A path without a number may have any length.
+        None if place_of_pid(pattern.to_bytes()).is_some() => Err(libc::ENAMETOOLONG),
+        _ => crate::segment::copy(segment, named.unwrap_or(pattern), 0),
+    };
+    if let Err(error) = written {
+        let path = named.unwrap_or(pattern).to_bytes();
+        let message = Message::new("no copy of the segment was written to ").bytes(path);
         message.text(" (POOLSCOPE_DUMP_AT_EXIT): ").error(error).print();
     }
+}
+
+/// Where a process id is to stand in a path.
+fn place_of_pid(pattern: &[u8]) -> Option<usize> {
+    pattern.windows(2).position(|pair| pair == b"%p")
 }
 
 /// A path, put together from parts. What is too long is no path.
@@ -162,7 +173,7 @@ impl Path {
     fn with(pattern: &[u8], pid: &[u8]) -> Option<Path> {
         let mut path = Path { bytes: [0; 512], len: 0 };
         let mut rest = pattern;
-        while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
+        while let Some(at) = place_of_pid(rest) {
             path.push(&rest[..at])?;
             path.push(pid)?;
             rest = &rest[at + 2..];

@@ -9,6 +9,8 @@ use poolscope_profiler::words::figures;
 /// Time to the first look at what was started. Each next one comes after twice as long, up to a second.
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
+/// Looks take one part in so many of the time, on a machine with many processes.
+const PART: u32 = 100;
 
 /// The largest process that a command has started.
 pub(super) struct Started {
@@ -30,13 +32,15 @@ impl Started {
         if self.looked.elapsed() < self.wait {
             return;
         }
-        self.wait = (2 * self.wait).min(LONGEST);
+        let begun = Instant::now();
         self.own = self.own.max(process::memory(self.pid).map_or(0, |memory| memory.rss));
         let largest = family::children(self.pid).into_iter().max_by_key(|child| child.rss);
         let larger = |child: &Child| self.largest.as_ref().is_none_or(|before| child.rss > before.rss);
         if let Some(child) = largest.filter(larger) {
             self.largest = Some(child);
         }
+        // The recorded program may wait for its recorder meanwhile.
+        self.wait = (2 * self.wait).min(LONGEST).max(PART * begun.elapsed());
         self.looked = Instant::now();
     }
 

@@ -44,38 +44,36 @@ pub fn release(slow: SlowPath, wanted: usize) -> usize {
 
 /// Notes that the calling thread has taken `taken` bytes more. If more lies idle than is to, that for which nobody has
 /// had a use goes back, [`PACE`] times as much as was taken at most: the shortest spans first, which have room for
-/// least.
+/// least. Returns how many bytes it were.
 #[cold]
-pub fn release_excess(slow: SlowPath, taken: usize) {
-    give_excess_back(slow, taken);
-}
-
-/// Notes that a large block has taken `taken` bytes that have no memory. If more lies idle than is to, as much goes
-/// back, or more if nobody has had a use for it.
-#[cold]
-pub(super) fn exchange(slow: SlowPath, taken: usize) {
-    let exchanged = taken.saturating_sub(give_excess_back(slow, taken));
-    if taken < EXCHANGED_MIN || exchanged < ARENA_PAGE || settings::current().scavenge_ms().is_none() {
-        return;
-    }
-    let (now, ns_a_byte) = (os::clock_ns(libc::CLOCK_MONOTONIC), settings::current().goal().exchange_ns());
-    let allowed = {
-        let mut heap = PAGE_HEAP.lock(slow);
-        if heap.has_excess(EXCHANGED_IDLE) { heap.allowance.take(exchanged, now, ns_a_byte) } else { 0 }
-    };
-    let released = release_from(slow, allowed, PageHeap::take_exchanged);
-    if released < allowed {
-        PAGE_HEAP.lock(slow).allowance.put_back(allowed - released);
-    }
-}
-
-/// Gives back what [`release_excess`] does. Returns how many bytes.
-fn give_excess_back(slow: SlowPath, taken: usize) -> usize {
+pub fn release_excess(slow: SlowPath, taken: usize) -> usize {
     if settings::current().scavenge_ms().is_none() {
         return 0;
     }
     let due = PAGE_HEAP.lock(slow).note_taken(taken).min(PACE * taken);
     release_from(slow, due, PageHeap::take_excess)
+}
+
+/// Notes that a large block has taken `taken` bytes that have no memory. If more lies idle than is to, as much goes
+/// back, or more if nobody has had a use for it. Returns how many bytes it were.
+#[cold]
+pub(super) fn exchange(slow: SlowPath, taken: usize) -> usize {
+    let released = release_excess(slow, taken);
+    let settings = settings::current();
+    if taken < EXCHANGED_MIN || released >= taken || settings.scavenge_ms().is_none() {
+        return released;
+    }
+    let allowed = {
+        let mut heap = PAGE_HEAP.lock(slow);
+        if !heap.has_excess(EXCHANGED_IDLE) {
+            return released;
+        }
+        let now = os::clock_ns(libc::CLOCK_MONOTONIC);
+        heap.allowance.take(taken - released, now, settings.goal().exchange_ns())
+    };
+    let exchanged = release_from(slow, allowed, PageHeap::take_exchanged);
+    PAGE_HEAP.lock(slow).allowance.put_back(allowed - exchanged);
+    released + exchanged
 }
 
 /// Gives so many bytes back at most, in spans that `take` finds for the pages that are left. Returns how many it were.
