@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -90,7 +90,7 @@ impl Program {
         let stderr = files.join(format!("{number}.stderr"));
         let create = |path: &Path| File::create(path).unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
         self.command.stdin(Stdio::piped()).stdout(create(&stdout)).stderr(create(&stderr)).process_group(0);
-        let mut child = self.command.spawn().unwrap_or_else(|e| {
+        let mut child = spawn(&mut self.command).unwrap_or_else(|e| {
             panic!("cannot start {:?}: {e}; `make test` installs what the tests need", self.command.get_program())
         });
         let stdin = child.stdin.take();
@@ -350,4 +350,15 @@ fn report(status: &str, stdout: &str, stderr: &str) -> String {
 fn read(path: &Path) -> String {
     let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display()));
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Starts a command. A program that was just written may be open for writing still, in what another test forks.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..100 {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    command.spawn()
 }

@@ -250,7 +250,9 @@ record! {
         /// Bytes used of `cmdline`.
         1028 cmdline_len: u32,
         /// Path of the executable, cut to fit.
-        1032 exe: [u8; 824],
+        1032 exe: [u8; 820],
+        /// Process id of the recorder that the process waits for, as the process sees it; 0 if there is none.
+        1852 recorder: u32,
         /// How another process asks for a search for unreachable blocks.
         1856 reach_request: ReachRequest,
         /// What the last search for unreachable blocks looked at.

@@ -47,6 +47,8 @@ pub struct SegmentEntry {
     pub exact: bool,
     /// A forked child that did not `exec`.
     pub forked: bool,
+    /// Process id of the recorder that it waits for, or waited for, as the process sees it; 0 if there is none.
+    pub recorder: u32,
     /// The pool is part of the executable: the program's own, if the process has another one as well.
     pub in_executable: bool,
     /// Memory that the segment takes, in bytes.
@@ -372,6 +374,7 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
         start_realtime_ns: header.start_realtime_ns,
         exact: header.flags & flags::EXACT != 0,
         forked: process.forked,
+        recorder: header.recorder,
         in_executable: header.flags & flags::IN_EXECUTABLE != 0,
         file_bytes: reader.file_bytes()?,
         alive_realtime_ns: reader.alive_realtime_ns(),

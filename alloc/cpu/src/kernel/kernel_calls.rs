@@ -70,7 +70,11 @@ pub static KERNEL_CALLS: &[Calls] = &[
         when: UnlessPlain,
         purpose: "caches of threads that sleep; hooks",
     },
-    Calls { names: &["flock", "nanosleep", "statfs"], when: UnlessPlain, purpose: "a recorder, while there is one" },
+    Calls {
+        names: &["flock", "nanosleep", "statfs", "getppid", "tgkill"],
+        when: UnlessPlain,
+        purpose: "a recorder, while there is one",
+    },
     Calls {
         names: &[
             "openat",

@@ -418,6 +418,11 @@ pub fn dropped(slow: SlowPath) -> u64 {
     SAMPLER.lock(slow).segment.map_or(0, |segment| segment.header().dropped_live)
 }
 
+/// Makes the segment of a forked child, which otherwise comes with its first sample.
+pub fn begin_segment(slow: SlowPath) {
+    SAMPLER.lock(slow).own_segment();
+}
+
 impl Sampler {
     /// The segment to record in; a forked child makes its own first.
     #[inline]

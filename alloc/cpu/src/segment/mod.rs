@@ -515,4 +515,5 @@ fn fill_header(header: &mut Header, identity: Identity, start: Start, regions: [
         libc::readlink(c"/proc/self/exe".as_ptr(), header.exe.as_mut_ptr().cast(), header.exe.len())
     });
     header.exe_len = exe.max(0) as u32;
+    header.recorder = settings::current().recorder() as u32;
 }

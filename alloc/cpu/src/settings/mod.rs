@@ -110,6 +110,10 @@ declare::settings! {
     /// `poolscope record` sets it.
     recorder: u64 = 0, "POOLSCOPE_RECORDER", Of(Number { min: 0, max: u32::MAX as u64 }), AtStart;
 
+    /// 1 has each process that inherits it wait for that recorder, and forked ones at their first allocation, as long
+    /// as the recorder runs: `poolscope record --children` sets it.
+    record_children: bool = 0, "POOLSCOPE_RECORD_CHILDREN", Switch, AtStart;
+
     /// 1 says on standard error when the pool has to do without something, such as its segment.
     verbose: bool = 0, "POOLSCOPE_VERBOSE", Switch, Anytime;
 

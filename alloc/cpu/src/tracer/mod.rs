@@ -13,8 +13,8 @@
 //! in between can't come first. A `realloc` is traced as the allocation of the new block and the free of the old one,
 //! after it happened. Blocks of a device's memory come from pools of their own, which hear of a trace by [`add_pool`]
 //! and tell of their blocks by [`device`]. Not traced is what the pool allocates for its own captures, what a signal
-//! handler does that interrupted the pool, and what a forked child does, which is not recorded: it has its own segment,
-//! and may be recorded by itself.
+//! handler does that interrupted the pool, and what a forked child does: it has its own segment, and is recorded by itself
+//! if the recorder asked for that ([`session::join`]) or comes for it.
 //!
 //! The program never depends on the recorder: a full ring is counted (or waited for, for a bounded time, if that was
 //! asked for), and when the recorder is gone, recording ends by itself.

@@ -6,7 +6,7 @@
 //! ([`crate::sampling::budget`]): half a mebibyte. The recorder keeps the segment's file locked (`flock`) as long as it
 //! lives; its heartbeat in the header only says when it is time to look whether the lock is still held.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use poolscope_wire::VERSION;
 use poolscope_wire::trace::{
@@ -21,6 +21,7 @@ use crate::census;
 use crate::kernel::aside::aside;
 use crate::kernel::os;
 use crate::pages::keeper;
+use crate::sampler;
 use crate::segment::ownership;
 use crate::segment::request::{self, SEEN, is_asked};
 use crate::segment::{self, Segment};
@@ -41,6 +42,8 @@ const START_MS: u64 = 5_000;
 static CURRENT: AtomicUsize = AtomicUsize::new(0);
 /// When the recorder's lock was last looked at, nanoseconds of `CLOCK_MONOTONIC`.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// This process was forked, and has not asked its recorder yet.
+static JOINS: AtomicBool = AtomicBool::new(false);
 /// Events of threads that have no ring, in this session.
 static WITHOUT_RING: AtomicU64 = AtomicU64::new(0);
 
@@ -412,12 +415,19 @@ pub fn is_forked_child(slow: SlowPath) -> bool {
     forked
 }
 
-/// In a forked child: the recording is the parent's.
+/// In a forked child: the recording is the parent's. It may have one of its own, which begins where it allocates.
 pub fn forget(slow: SlowPath) {
     CURRENT.store(0, Ordering::Release);
     HEADER.set(core::ptr::null_mut(), 0);
     NEW_RING.set(core::ptr::null_mut(), 0);
-    detour::turn_off(Reason::Trace);
+    let settings = settings::current();
+    let joins = settings.record_children() && settings.recorder() != 0;
+    JOINS.store(joins, Ordering::Relaxed);
+    if joins {
+        detour::turn_on_alone(Reason::Trace);
+    } else {
+        detour::turn_off(Reason::Trace);
+    }
     // The child has one thread, or its others find the session ended as well.
     if let Some(mut session) = SESSION.try_lock(slow) {
         session.request = None;
@@ -461,14 +471,16 @@ pub fn finish(slow: SlowPath) {
     }
 }
 
-/// At the first allocation: waits for the recorder that started this program, if one did.
+/// At the first allocation: waits for the recorder that started this program, if one did, or that records all that
+/// its command starts.
 pub fn wait_for_recorder(slow: SlowPath) {
     let settings = settings::current();
-    let recorder = settings.recorder();
+    let recorder = settings.recorder() as u32;
     if recorder == 0 || settings.plain() || !segment::is_in_a_file() {
         return;
     }
-    if recorder != u64::from(os::parent_id()) {
+    let is_parent = recorder == os::parent_id();
+    if !is_parent && !settings.record_children() {
         return;
     }
     for _ in 0..START_MS * 10 {
@@ -477,8 +489,26 @@ pub fn wait_for_recorder(slow: SlowPath) {
         if SEEN.load(Ordering::Relaxed) != 0 && opened(&SESSION.lock(slow)) != 0 {
             return;
         }
+        // A daemon may be started anew long after.
+        if !is_parent && !os::thread_exists(recorder, recorder) {
+            return;
+        }
         os::sleep_us(100);
     }
+}
+
+/// Whether a forked child, which does not allocate for the first time, is recorded now: all that a command starts is.
+#[cold]
+#[inline(never)]
+pub fn join(slow: SlowPath) -> bool {
+    if JOINS.swap(false, Ordering::Relaxed) {
+        sampler::begin_segment(slow);
+        wait_for_recorder(slow);
+        if current() == 0 {
+            detour::turn_off(Reason::Trace);
+        }
+    }
+    current() != 0
 }
 
 /// The lock, for `fork`.

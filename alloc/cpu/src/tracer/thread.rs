@@ -365,10 +365,10 @@ fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, 
 #[cold]
 #[inline(never)]
 fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrace> {
-    let request = session::current();
-    if request == 0 || session::is_forked_child(slow) {
+    if (session::current() == 0 && !session::join(slow)) || session::is_forked_child(slow) {
         return None;
     }
+    let request = session::current();
     if trace_word(heap).is_null() {
         let memory = os::map_all_wiped_on_fork(size_of::<ThreadTrace>());
         if memory.is_null() {

@@ -484,7 +484,9 @@ fn read_header(file: &SegmentFile) -> Result<Header, ReadError> {
             path: file.path().to_owned(),
             pid: pid_from_path(file.path()).unwrap_or_default(),
         };
-        if bytes.len() >= MAGIC.len() && bytes[..MAGIC.len()] == [0; MAGIC.len()] {
+        // The file gets its name first, then its length, and the magic number last.
+        let is_named = || pid_from_path(file.path()).is_some();
+        if bytes.get(..MAGIC.len()) == Some(&[0; MAGIC.len()]) || bytes.is_empty() && is_named() {
             return Err(starting());
         }
         match Header::parse(&bytes, len) {
