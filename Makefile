@@ -23,7 +23,7 @@ dist: ## out/dist: Debian packages, a wheel for pip, a tarball and the crates, i
 test: ## install what the tests need, build, run every test
 	@scripts/test.sh
 
-test-machines: ## on AArch64 (emulated), with musl, on Debian 13 and Ubuntu 24.04; after `make test` (ARGS='aarch64 static glibc')
+test-machines: ## on AArch64 (emulated), with musl, on Debian 13 and Ubuntu 24.04; after `make test` (ARGS='aarch64 static glibc musl')
 	@scripts/test-machines.sh $(ARGS)
 
 bench-cpu: ## the pool beside its peers: time, memory and instructions, in one go (ARGS='--help')

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# What tests on this machine's processor and C library can't see: test-machines.sh [aarch64] [static] [glibc] [quick]
+# What tests on this machine's processor and C library can't see: test-machines.sh [aarch64] [static] [glibc] [musl] [quick]
 #
 #   aarch64  every crate is compiled for AArch64 with warnings denied; the tests of the wire format, of captures and of the
 #            pool run in an emulator (qemu-user)
 #   static   the command is built with musl, and reads a process that runs on the library
 #   glibc    end-to-end tests on the C libraries of Debian 13 and Ubuntu 24.04, each in a folder with that system
 #
-#   quick    a part of aarch64 that takes a minute or two: the crates that programs link are compiled, and the tests of the
-#            wire format and of captures run. What can't be had for it is named, and no failure
+#   musl     a static Rust program with the pool in it is built with musl, and read
 #
-# Without a name the first three, from x86-64. `glibc` runs what `make test` has built. What is downloaded comes from Debian and
+#   quick    what of aarch64 takes a minute or two: the crates that programs link are compiled, and the tests of the wire
+#            format and of captures run; and musl. What can't be had for it is named, and no failure
+#
+# Without a name the first four, from x86-64. `glibc` runs what `make test` has built. What is downloaded comes from Debian and
 # Ubuntu, and lies with what is built in `machines` in the target folder.
 . "$(dirname "$0")/common.sh"
 
@@ -98,7 +100,12 @@ aarch64() (
     cargo test -p poolscope-cpu "${to[@]}" -- "${skipped[@]}"
 )
 
-quick() (
+quick() {
+    quick_aarch64
+    musl
+}
+
+quick_aarch64() (
     if ! (emulator) >"$folder/emulator.log" 2>&1; then
         echo "Not tried: AArch64, because its compiler and emulator can't be had: $(tail -n 1 "$folder/emulator.log")"
         exit 0
@@ -111,6 +118,37 @@ quick() (
     linked=(wire capture cpu gpu alloc preload plugin)
     cargo check "${linked[@]/#/-ppoolscope-}" "${to[@]}"
     cargo test -p poolscope-wire -p poolscope-capture "${to[@]}"
+)
+
+musl() (
+    target=x86_64-unknown-linux-musl
+    if ! has_target $target 2>"$folder/rustup.log"; then
+        echo "Not tried: a static program, because its standard library can't be had: $(tail -n 1 "$folder/rustup.log")"
+        exit 0
+    fi
+    export RUSTFLAGS="$flags -D warnings"
+    cargo build -p poolscope-samples --bin global-allocator --target $target --target-dir "$folder/target"
+    program=$folder/target/$target/debug/global-allocator
+    ! readelf -lW "$program" | grep -q INTERP || die "test-machines: the program for musl is not static."
+    command=$target_dir/release/poolscope
+    [ -e "$command" ] || build_release
+    work=$(mktemp -d)
+    mkdir -m 700 "$work/segments"
+    mkfifo "$work/input"
+    trap 'rm -rf "$work"' EXIT
+    export POOLSCOPE_DIR=$work/segments
+    POOLSCOPE_PERIOD=1 "$program" <"$work/input" >"$work/said" &
+    exec 3>"$work/input"
+    for _ in $(seq 300); do
+        ! grep -q "words kept" "$work/said" || break
+        sleep 0.1
+    done
+    "$command" convert $! "$work/heap.collapsed"
+    grep -q "index_words" "$work/heap.collapsed" || die "test-machines: no stack of the static program names index_words."
+    exec 3>&-
+    wait $!
+    "$command" check -- "$program" </dev/null >"$work/checked" 2>&1 || die "test-machines: $(cat "$work/checked")"
+    grep -q "^No leaks" "$work/checked" || die "test-machines: $(cat "$work/checked")"
 )
 
 static() (
@@ -227,11 +265,11 @@ glibc() (
 )
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(aarch64 static glibc)
+[ ${#parts[@]} -gt 0 ] || parts=(aarch64 static glibc musl)
 for part in "${parts[@]}"; do
     case $part in
-    aarch64 | static | glibc | quick) ;;
-    *) die "test-machines: $part is none of aarch64, static, glibc, quick." ;;
+    aarch64 | static | glibc | musl | quick) ;;
+    *) die "test-machines: $part is none of aarch64, static, glibc, musl, quick." ;;
     esac
     from=$SECONDS
     printf '\n== %s\n' "$part"

@@ -7,8 +7,10 @@ use crate::system;
 /// Bytes of a build id that are kept.
 pub(crate) const BUILD_ID_MAX: usize = 32;
 
-const PT_LOAD: u32 = 1;
+pub(crate) const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
+const PT_PHDR: u32 = 6;
+pub(crate) const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const PF_R: u32 = 4;
@@ -36,19 +38,24 @@ pub(crate) struct Headers {
 }
 
 /// One program header, with addresses in memory.
-struct Segment {
-    kind: u32,
+pub(crate) struct Segment {
+    pub(crate) kind: u32,
     flags: u32,
-    start: usize,
+    pub(crate) start: usize,
+    /// Where it ends in the file.
     end: usize,
+    /// Where it ends in memory.
+    pub(crate) memory_end: usize,
+    /// Bytes of the file before it.
+    offset: u64,
     align: usize,
 }
 
 /// The program headers of a module.
 #[derive(Clone, Copy)]
-struct Segments {
+pub(crate) struct Segments {
     table: Reader,
-    load_bias: usize,
+    pub(crate) load_bias: usize,
 }
 
 impl Iterator for Segments {
@@ -57,11 +64,12 @@ impl Iterator for Segments {
     fn next(&mut self) -> Option<Segment> {
         let table = &mut self.table;
         let (kind, flags) = (table.u32()?, table.u32()?);
-        let (_offset, address, _physical) = (table.u64()?, table.u64()? as usize, table.u64()?);
-        let (in_file, _in_memory, align) = (table.u64()? as usize, table.u64()?, table.u64()? as usize);
+        let (offset, address, _physical) = (table.u64()?, table.u64()? as usize, table.u64()?);
+        let (in_file, in_memory, align) = (table.u64()? as usize, table.u64()? as usize, table.u64()? as usize);
         let start = self.load_bias.wrapping_add(address);
         // What is not in the file is zeros, or a page that the file ends before.
-        Some(Segment { kind, flags, start, end: start.checked_add(in_file)?, align })
+        let (end, memory_end) = (start.checked_add(in_file)?, start.checked_add(in_memory)?);
+        Some(Segment { kind, flags, start, end, memory_end, offset, align })
     }
 }
 
@@ -73,13 +81,32 @@ fn segments(object: &Object) -> Option<Segments> {
 /// not begin with the ELF header. The kernel says where its program headers are.
 fn segments_of_executable(object: &Object) -> Option<Segments> {
     let (start, count) = crate::loader::executable_headers().filter(|_| object.is_executable())?;
+    Some(Segments { table: table_at(start, count)?, load_bias: object.load_bias() })
+}
+
+/// The program headers of the executable, which lie at `start`: they say themselves how far from where the file wants
+/// to be.
+pub(crate) fn segments_at(start: usize, count: u16) -> Option<Segments> {
+    const HEADER_SIZE: usize = 64;
+    let table = table_at(start, count)?;
+    let bias_by = |segment: Segment| match segment.kind {
+        PT_PHDR => Some(start.wrapping_sub(segment.start)),
+        // The ELF header lies there, and the program headers right behind it.
+        PT_LOAD if segment.offset == 0 => Some(start.wrapping_sub(HEADER_SIZE).wrapping_sub(segment.start)),
+        _ => None,
+    };
+    let load_bias = Segments { table, load_bias: 0 }.find_map(bias_by)?;
+    Some(Segments { table, load_bias })
+}
+
+/// So many program headers of the executable.
+fn table_at(start: usize, count: u16) -> Option<Reader> {
     let end = start.checked_add(usize::from(PROGRAM_HEADER_SIZE).checked_mul(usize::from(count))?)?;
     if count > PROGRAM_HEADERS_MAX || !system::is_readable(start) || !system::is_readable(end.checked_sub(1)?) {
         return None;
     }
     // SAFETY: the two pages that the table can touch are readable, and the executable is never unloaded.
-    let table = unsafe { Reader::new(start, end) };
-    Some(Segments { table, load_bias: object.load_bias() })
+    Some(unsafe { Reader::new(start, end) })
 }
 
 fn segments_of_header(object: &Object) -> Option<Segments> {

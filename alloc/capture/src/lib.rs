@@ -134,7 +134,8 @@ pub fn main_stack_end() -> Option<usize> {
     loader::main_stack_end()
 }
 
-/// The addresses that the loader mapped the module at which `address` lies in; `None` before glibc 2.35. Takes no lock.
+/// The addresses that the loader mapped the module at which `address` lies in. Where the C library can't be asked (before
+/// glibc 2.35) only the executable is known. Takes no lock.
 pub fn module_range(address: usize) -> Option<core::ops::Range<usize>> {
     loader::find(address).map(|object| object.start..object.end)
 }

@@ -1,6 +1,11 @@
-//! What the dynamic loader says: which module an address lies in, and where the main stack ends.
+//! What the dynamic loader says: which module an address lies in, and where the main stack ends. Where it can't be
+//! asked, as with musl and before glibc 2.35, the executable is the only module that is known: all there is of a static
+//! program.
 
 use core::ffi::{c_char, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::elf;
 
 // The symbols are weak: `_dl_find_object` came with glibc 2.35, and a program need not have a glibc at all. Rust has
 // no weak references on stable, assembly has. The words are relocated by the loader, to zero where the symbol is
@@ -70,7 +75,7 @@ pub(crate) struct Object {
     pub(crate) end: usize,
     /// The segment `PT_GNU_EH_FRAME` in memory; 0 if there is none.
     pub(crate) eh_frame_hdr: usize,
-    /// The loader's own record.
+    /// The loader's own record; 0 if it was not asked, and this is the executable.
     link_map: usize,
 }
 
@@ -78,7 +83,10 @@ impl Object {
     /// What the loader added to the file's addresses.
     pub(crate) fn load_bias(&self) -> usize {
         // SAFETY: the loader keeps the record of a module that it just named; see `find`.
-        unsafe { (self.link_map as *const LinkMap).as_ref() }.map_or(0, |map| map.load_bias)
+        match unsafe { (self.link_map as *const LinkMap).as_ref() } {
+            Some(map) => map.load_bias,
+            None => EXECUTABLE.load_bias.load(Ordering::Relaxed),
+        }
     }
 
     /// The file that the loader opened, empty for the executable.
@@ -96,7 +104,7 @@ impl Object {
     pub(crate) fn is_executable(&self) -> bool {
         // SAFETY: as for `load_bias`.
         unsafe { (self.link_map as *const LinkMap).as_ref() }
-            .is_some_and(|map| map.previous.is_null() && self.name().is_empty())
+            .is_none_or(|map| map.previous.is_null() && self.name().is_empty())
     }
 }
 
@@ -129,7 +137,9 @@ pub(crate) fn is_of_the_start(object: &Object) -> bool {
 /// that is until the frame returns, unless the program is broken anyway.
 pub(crate) fn find(address: usize) -> Option<Object> {
     // SAFETY: the word is written by the loader before any code of this module runs, and never again.
-    let find = unsafe { FIND_OBJECT }?;
+    let Some(find) = (unsafe { FIND_OBJECT }) else {
+        return EXECUTABLE.object().filter(|object| object.start <= address && address < object.end);
+    };
     let mut found =
         DlFindObject { flags: 0, map_start: 0, map_end: 0, link_map: core::ptr::null(), eh_frame: 0, reserved: [0; 7] };
     // SAFETY: the function has this signature in every glibc that has it, and takes any address.
@@ -140,6 +150,51 @@ pub(crate) fn find(address: usize) -> Option<Object> {
         eh_frame_hdr: found.eh_frame,
         link_map: found.link_map as usize,
     })
+}
+
+/// The executable, by what the kernel says of it.
+struct Executable {
+    start: AtomicUsize,
+    /// 0 until the others are known, which it is written after. They never change.
+    end: AtomicUsize,
+    eh_frame_hdr: AtomicUsize,
+    load_bias: AtomicUsize,
+}
+
+static EXECUTABLE: Executable = Executable {
+    start: AtomicUsize::new(0),
+    end: AtomicUsize::new(0),
+    eh_frame_hdr: AtomicUsize::new(0),
+    load_bias: AtomicUsize::new(0),
+};
+
+impl Executable {
+    fn object(&self) -> Option<Object> {
+        if self.end.load(Ordering::Acquire) == 0 {
+            self.look()?;
+        }
+        let of = |word: &AtomicUsize| word.load(Ordering::Relaxed);
+        Some(Object { start: of(&self.start), end: of(&self.end), eh_frame_hdr: of(&self.eh_frame_hdr), link_map: 0 })
+    }
+
+    /// Reads its headers. Its pieces need not lie one behind the other.
+    #[cold]
+    fn look(&self) -> Option<()> {
+        let (table, count) = executable_headers()?;
+        let segments = elf::segments_at(table, count)?;
+        let (mut start, mut end) = (usize::MAX, 0);
+        for segment in segments {
+            match segment.kind {
+                elf::PT_LOAD => (start, end) = (start.min(segment.start), end.max(segment.memory_end)),
+                elf::PT_GNU_EH_FRAME => self.eh_frame_hdr.store(segment.start, Ordering::Relaxed),
+                _ => {}
+            }
+        }
+        self.start.store(start, Ordering::Relaxed);
+        self.load_bias.store(segments.load_bias, Ordering::Relaxed);
+        self.end.store(end, Ordering::Release);
+        Some(())
+    }
 }
 
 /// Whether libgcc, too, can ask the loader without a lock.
@@ -170,8 +225,43 @@ pub(crate) fn page_size() -> Option<usize> {
     bytes.filter(|bytes| bytes.is_power_of_two())
 }
 
-/// Where the main thread's stack began, or `None` without glibc.
+/// Where the main thread's stack began, or a little above; `None` where neither the C library nor the kernel says so.
 pub(crate) fn main_stack_end() -> Option<usize> {
+    // `elf.h`: random bytes, which the kernel leaves above all that a program gets on its stack.
+    const AT_RANDOM: u64 = 25;
     // SAFETY: as in `find`; glibc writes the variable before it runs the program's first constructor.
-    unsafe { STACK_END }.copied()
+    unsafe { STACK_END.copied().or_else(|| GETAUXVAL.map(|get| get(AT_RANDOM) as usize & !7)) }.filter(|end| *end != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_the_same_of_the_executable_as_the_loader() {
+        let here = the_kernel_says_the_same_of_the_executable_as_the_loader as *const () as usize;
+        let kernels = EXECUTABLE.object().expect("there are headers");
+        assert!(kernels.is_executable() && kernels.name().is_empty());
+        assert!((kernels.start..kernels.end).contains(&here));
+        if unsafe { FIND_OBJECT }.is_some() {
+            let loaders = find(here).expect("it is loaded");
+            assert!(loaders.is_executable());
+            assert_eq!(kernels.load_bias(), loaders.load_bias());
+            assert_eq!(kernels.eh_frame_hdr, loaders.eh_frame_hdr);
+            assert_eq!(kernels.start & !4095, loaders.start & !4095);
+            assert_eq!(elf::headers(&kernels).build_id, elf::headers(&loaders).build_id);
+            assert_eq!(elf::headers(&kernels).tables, elf::headers(&loaders).tables);
+        }
+    }
+
+    #[test]
+    fn the_main_stack_ends_where_the_kernel_began_it() {
+        let stat = std::fs::read_to_string("/proc/self/stat").expect("it can be read");
+        // The name may have spaces; the state behind it is the third field, and this one the 28th (proc(5)).
+        let start = stat.rsplit(") ").next().and_then(|fields| fields.split(' ').nth(25)).expect("the field");
+        let start: usize = start.parse().expect("an address");
+        let end = main_stack_end().expect("somebody says so");
+        let strings = 8 << 20;
+        assert!((start..start + strings).contains(&end), "{start:x}, {end:x}");
+    }
 }

@@ -153,11 +153,14 @@ fn a_handler_on_its_own_stack_shows_what_it_interrupted() {
     });
 }
 
+/// musl has no contexts.
+#[cfg(target_env = "gnu")]
 extern "C" fn coroutine() {
     recurse(7, &mut note);
 }
 
 #[test]
+#[cfg(target_env = "gnu")]
 fn a_coroutine_ends_at_its_guard() {
     const SIZE: usize = 256 << 10;
     // A module is listed when the table's lock is free, which another test may hold for as long as a fork takes.

@@ -41,7 +41,12 @@ pub fn try_data_limit(wanted: usize, least: usize) {
     PLAIN_DATA.store(bytes, Ordering::Relaxed);
 }
 
-fn limit_of(resource: libc::__rlimit_resource_t) -> usize {
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = libc::c_int;
+
+fn limit_of(resource: Resource) -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the limit.
     match keep_errno(|| unsafe { libc::getrlimit(resource, &raw mut limit) }) {

@@ -56,7 +56,8 @@ unsafe fn note(context: *const libc::ucontext_t) -> Stopped {
     // SAFETY: the kernel wrote the context, and the record that it points to.
     unsafe {
         let machine = &(*context).uc_mcontext;
-        let vectors = machine.fpregs.cast::<u8>().cast_const();
+        // The pointer to it follows the general registers (`struct sigcontext`); not all C libraries have a name for it.
+        let vectors = (&raw const *machine).cast::<u8>().add(size_of_val(&machine.gregs)).cast::<*const u8>().read();
         let len = if vectors.is_null() {
             0
         } else if vectors.add(SOFTWARE).cast::<u32>().read_unaligned() == MAGIC {
