@@ -243,6 +243,7 @@ mod tests {
         let kernels = EXECUTABLE.object().expect("there are headers");
         assert!(kernels.is_executable() && kernels.name().is_empty());
         assert!((kernels.start..kernels.end).contains(&here));
+        // SAFETY: as in `find`.
         if unsafe { FIND_OBJECT }.is_some() {
             let loaders = find(here).expect("it is loaded");
             assert!(loaders.is_executable());
