@@ -25,6 +25,17 @@ impl Message {
         self
     }
 
+    /// Adds a path, the middle of a long one left out: what comes behind it has room.
+    #[cold]
+    #[inline(never)]
+    pub fn path(self, path: &[u8]) -> Self {
+        const SHOWN: usize = 256;
+        match (path.get(..SHOWN / 2), path.len().checked_sub(SHOWN).filter(|&left| left > 0)) {
+            (Some(first), Some(left_out)) => self.bytes(first).text("...").bytes(&path[left_out + SHOWN / 2..]),
+            _ => self.bytes(path),
+        }
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if let Some(place) = self.bytes.get_mut(self.len) {
@@ -157,6 +168,23 @@ pub fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
         value /= 10;
         if value == 0 {
             return &digits[first..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_leaves_room_for_what_comes_behind_it() {
+        for len in [1, 255, 256, 257, 1000, 4096] {
+            let mut path = std::vec![b'/'; len];
+            path[len - 1] = b'e';
+            let message = Message::new("to ").path(&path).text(": why");
+            let shown = std::str::from_utf8(&message.bytes[..message.len]).expect("text");
+            assert!(shown.ends_with("e: why") && shown.len() < 300, "{shown}");
+            assert_eq!(shown.contains("..."), len > 256, "{len}");
         }
     }
 }

@@ -146,7 +146,7 @@ pub fn at_exit(segment: &Segment, pattern: &CStr) {
     };
     if let Err(error) = written {
         let path = named.unwrap_or(pattern).to_bytes();
-        let message = Message::new("no copy of the segment was written to ").bytes(path);
+        let message = Message::new("no copy of the segment was written to ").path(path);
         message.text(" (POOLSCOPE_DUMP_AT_EXIT): ").error(error).print();
     }
 }
@@ -211,7 +211,7 @@ fn write(slow: SlowPath, why: &str) {
         // Anybody may have put a file or a link there, where the folder is everybody's.
         result = copy_segment(slow, path, libc::O_EXCL | libc::O_NOFOLLOW);
         if result.is_ok() {
-            let message = Message::new("a copy of the segment is in ").bytes(path.to_bytes());
+            let message = Message::new("a copy of the segment is in ").path(path.to_bytes());
             return message.text(" (").text(why).text(")").print();
         }
         if result != Err(libc::EEXIST) {
@@ -219,7 +219,7 @@ fn write(slow: SlowPath, why: &str) {
         }
     }
     if let Err(error) = result {
-        let message = Message::new("no copy of the segment was written to ").bytes(folder);
+        let message = Message::new("no copy of the segment was written to ").path(folder);
         message.text(" (").text(why).text("; POOLSCOPE_DUMP_DIR names the folder): ").error(error).print();
     }
 }
