@@ -36,7 +36,10 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 /// A thread waits so long for a recorder that lives and takes nothing out.
 const WAIT_MAX_NS: u64 = 10_000_000_000;
 /// How long a program that was started by a recorder waits for its request.
-const START_MS: u64 = 5_000;
+const START_US: u32 = 5_000_000;
+/// How long it sleeps between two looks: a quarter more each time, as hundreds of processes may wait.
+const SHORTEST_US: u32 = 100;
+const LONGEST_US: u32 = 10_000;
 
 /// The request that is being answered: what the threads' rings belong to. 0 while nothing is recorded.
 static CURRENT: AtomicUsize = AtomicUsize::new(0);
@@ -483,7 +486,8 @@ pub fn wait_for_recorder(slow: SlowPath) {
     if !is_parent && !settings.record_children() {
         return;
     }
-    for _ in 0..START_MS * 10 {
+    let (mut waited, mut nap) = (0, SHORTEST_US);
+    while waited < START_US {
         poll(slow);
         // It must have the file before a program that is soon over removes it.
         if SEEN.load(Ordering::Relaxed) != 0 && opened(&SESSION.lock(slow)) != 0 {
@@ -493,7 +497,9 @@ pub fn wait_for_recorder(slow: SlowPath) {
         if !is_parent && !os::thread_exists(recorder, recorder) {
             return;
         }
-        os::sleep_us(100);
+        os::sleep_us(nap);
+        waited += nap;
+        nap = (nap + nap / 4).min(LONGEST_US);
     }
 }
 

@@ -15,13 +15,14 @@ use std::thread;
 use std::time::Instant;
 
 use color_eyre::eyre::{Result, WrapErr};
-use poolscope_profiler::recording::recorder::Order;
+use poolscope_profiler::recording::recorder::{Order, Progress};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
 use poolscope_profiler::segment::folders;
 use poolscope_profiler::words::figures;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Access, access};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::output::Output;
 use super::recorded::{Origin, Process, Recorded, is_replaced, replaced_or};
@@ -92,6 +93,8 @@ pub(super) fn record(record: &Record, files: &Files<'_>, signals: &Signals) -> R
     let bell = Bell::of(folders::segment_dir())?;
     let kills = Kills::so_far();
     let mut child = child::spawn(&mut command)?;
+    // The command has the limit that it was given: it may count on that.
+    take_all_files();
     let pid = child.id();
     let family = Family {
         record,
@@ -124,6 +127,13 @@ pub(super) fn record(record: &Record, files: &Files<'_>, signals: &Signals) -> R
     })?;
     let any = family.tell();
     Ok(if !any && code == 0 { 2 } else { code })
+}
+
+/// Lets this process have as many files open as it may: each process that is recorded takes some.
+fn take_all_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused, it has those that it had.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Rings when something comes into a folder.
@@ -171,12 +181,14 @@ struct Family<'a> {
 }
 
 /// A process id.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Number {
     /// When the latest process of that number began.
     start_ticks: u64,
     /// Processes that had it.
     count: u32,
+    /// Segments of that number.
+    segments: Arc<AtomicUsize>,
     /// Taken while one is recorded: what it becomes by `exec` has the same file.
     turn: Arc<Mutex<()>>,
 }
@@ -234,9 +246,10 @@ impl Family<'_> {
                     ));
                 }
                 for path in new {
+                    let nth = self.expect(&path);
                     self.going_on.fetch_add(1, Ordering::AcqRel);
                     let recorder = thread::Builder::new().name("child".into()).spawn_scoped(scope, move || {
-                        if let Err(error) = self.record_process(&path) {
+                        if let Err(error) = self.record_process(&path, nth) {
                             locked(&self.done).failures.push(format!("{error:#}"));
                         }
                         self.going_on.fetch_sub(1, Ordering::AcqRel);
@@ -252,36 +265,46 @@ impl Family<'_> {
         });
     }
 
-    /// Records the process of a segment, if it waits for this recorder.
-    fn record_process(&self, path: &Path) -> Result<()> {
+    /// Records the process of a segment, the `nth` of its number, if it waits for this recorder.
+    fn record_process(&self, path: &Path, nth: usize) -> Result<()> {
         let Ok(entry) = discovery::find(&path.to_string_lossy()) else { return Ok(()) };
         if entry.recorder != std::process::id() || entry.pid == self.command {
             return Ok(());
         }
-        let (turn, nth) = self.number(&entry);
-        let _turn = locked(&turn);
-        let output = Output::open(&self.files.of_process(entry.pid, nth), false, self.record.limit)?;
+        let number = self.begin(&entry);
+        let _turn = locked(&number.turn);
+        let output = Output::open(&self.files.of_process(entry.pid, number.count), false, self.record.limit)?;
         let origin = if entry.forked { Origin::Forked } else { Origin::Started };
         let process = Process { pid: entry.pid, path, origin };
-        let recorded = self
-            .record
-            .record(&process, &output, replaced_or(|_| self.order(), entry.pid, path))
-            .wrap_err_with(|| named(&entry.exe, entry.pid))?;
+        // With many processes it takes long to look through the folder: only for one that has another segment.
+        let mut replaced = replaced_or(|_| self.order(), entry.pid, path);
+        let order = |progress: &Progress| match number.segments.load(Ordering::Relaxed) == nth {
+            true => self.order(),
+            false => replaced(progress),
+        };
+        let recorded = self.record.record(&process, &output, order).wrap_err_with(|| named(&entry.exe, entry.pid))?;
         if !is_replaced(&recorded.ended) {
             self.note(entry.pid, &output, &recorded);
         }
         Ok(())
     }
 
-    /// Whose turn it is to write to the file of a number, and how many processes have had it.
-    fn number(&self, entry: &SegmentEntry) -> (Arc<Mutex<()>>, u32) {
+    /// Notes that a process has a new segment, by the file's name, `PID.GENERATION`: how many its number has had.
+    fn expect(&self, path: &Path) -> usize {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let pid = name.and_then(|name| name.split('.').next()?.parse().ok());
+        pid.map_or(0, |pid| locked(&self.numbers).entry(pid).or_default().segments.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The process that begins to be recorded.
+    fn begin(&self, entry: &SegmentEntry) -> Number {
         let mut numbers = locked(&self.numbers);
         let number = numbers.entry(entry.pid).or_default();
         if number.start_ticks != entry.start_ticks {
             number.start_ticks = entry.start_ticks;
             number.count += 1;
         }
-        (Arc::clone(&number.turn), number.count)
+        number.clone()
     }
 
     fn order(&self) -> Order {
