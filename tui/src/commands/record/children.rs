@@ -104,6 +104,7 @@ pub(super) fn record(record: &Record, files: &Files<'_>, signals: &Signals) -> R
         command: pid,
         begun: Instant::now(),
         command_ended: AtomicBool::new(false),
+        interrupts: AtomicUsize::new(0),
         going_on: AtomicUsize::new(0),
         numbers: Mutex::default(),
         done: Mutex::default(),
@@ -121,6 +122,7 @@ pub(super) fn record(record: &Record, files: &Files<'_>, signals: &Signals) -> R
             family.note(pid, output, recorded);
         }
         let code = record.wait_for_command(&mut child, &kills, signals);
+        family.interrupts.store(signals.interrupts.load(Ordering::Relaxed), Ordering::Relaxed);
         family.command_ended.store(true, Ordering::Release);
         let _ = watcher.join();
         code
@@ -139,6 +141,8 @@ fn take_all_files() {
 /// Rings when something comes into a folder.
 struct Bell {
     folder: PathBuf,
+    /// What was there before, in order.
+    before: Vec<PathBuf>,
     inotify: OwnedFd,
 }
 
@@ -152,7 +156,8 @@ impl Bell {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).wrap_err_with(failed)?;
         let what = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
         inotify::add_watch(&inotify, &folder, what).wrap_err_with(failed)?;
-        Ok(Bell { folder, inotify })
+        let before = discovery::files_in(&folder, None).unwrap_or_default();
+        Ok(Bell { folder, before, inotify })
     }
 
     /// Waits until it rings, but not for long.
@@ -174,6 +179,8 @@ struct Family<'a> {
     command: u32,
     begun: Instant,
     command_ended: AtomicBool,
+    /// Interrupts until then, which others of the command's group were sent as well: they may take a while to end.
+    interrupts: AtomicUsize,
     /// Recordings that go on, without the command's own.
     going_on: AtomicUsize,
     numbers: Mutex<HashMap<u32, Number>>,
@@ -225,7 +232,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Family<'_> {
     /// Records each process that comes, until the command and all that is recorded have ended.
     fn watch(&self) {
-        let mut known: Vec<PathBuf> = Vec::new();
+        let mut known = self.bell.before.clone();
         let mut told = false;
         thread::scope(|scope| {
             loop {
@@ -309,8 +316,11 @@ impl Family<'_> {
 
     fn order(&self) -> Order {
         let signals = self.signals;
-        let asked = signals.latest.load(Ordering::Relaxed) != 0 || signals.interrupts.load(Ordering::Relaxed) > 0;
-        if signals.insist() || asked && self.command_ended.load(Ordering::Relaxed) {
+        let is_asked = || {
+            let before = self.interrupts.load(Ordering::Relaxed);
+            signals.latest.load(Ordering::Relaxed) != 0 || signals.interrupts.load(Ordering::Relaxed) > before
+        };
+        if signals.insist() || self.command_ended.load(Ordering::Acquire) && is_asked() {
             return Order::Stop("it was stopped by a signal");
         }
         match self.record.duration {
