@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use poolscope_wire::{Header, state};
 
 use crate::model::snapshot::{ProcessMemory, ProcessState};
+use crate::process::control_group::ControlGroup;
 use crate::process::ending::Ending;
 use crate::words::printable::printable;
 
@@ -106,6 +107,14 @@ pub fn memory(pid: u32) -> Option<ProcessMemory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let rss = status_bytes(&status, "VmRSS")?;
     Some(ProcessMemory { rss, peak_rss: status_bytes(&status, "VmHWM").unwrap_or(rss) })
+}
+
+/// Bytes of memory that this process may have yet, as the kernel reckons, and as its control group allows. `None` where
+/// neither says.
+pub fn available_memory() -> Option<u64> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| status_bytes(&text, "MemAvailable"));
+    let group = ControlGroup::of(std::process::id()).and_then(|group| group.free_memory());
+    machine.into_iter().chain(group).min()
 }
 
 /// Names of the threads of a process, by their kernel id; empty if it is gone.

@@ -42,7 +42,7 @@ impl Recording {
     /// A part that is appended to a file.
     fn part(before: Continuation) -> Self {
         let writer = Writer::append(Vec::new(), &Self::session(78), &before).unwrap();
-        let paths = CallPaths::beside(before.nodes, before.paths);
+        let paths = CallPaths::beside(before.nodes, before.paths, u64::MAX);
         Recording { writer, matcher: Matcher::default(), paths, lanes: Lanes::default(), time_us: 0 }
     }
 

@@ -6,10 +6,14 @@ use std::collections::HashMap;
 
 use crate::model::memory::Place;
 
-/// Most nodes of a file: 28 bytes each.
-pub const MAX_NODES: usize = 2 << 20;
+/// Most nodes of a file.
+pub const MAX_NODES: usize = 32 << 20;
 /// Most stacks of a file.
-pub const MAX_STACKS: usize = 1 << 20;
+pub const MAX_STACKS: usize = MAX_NODES / 2;
+/// Nodes for which there is room wherever there is any. A program that imports PyTorch has more.
+const LEAST_NODES: usize = 2 << 20;
+/// What a node takes, with its share of the stacks and of tables that have just grown.
+const NODE_BYTES: u64 = 64;
 
 /// The stack that is not known: it has no frames.
 pub const UNKNOWN: u32 = 0;
@@ -55,20 +59,22 @@ pub struct CallPaths {
 
 impl Default for CallPaths {
     fn default() -> Self {
-        Self::beside(0, 0)
+        Self::beside(0, 0, u64::MAX)
     }
 }
 
 impl CallPaths {
-    /// None yet, beside so many nodes and stacks that are in the file already.
-    pub fn beside(nodes: usize, paths: usize) -> Self {
+    /// None yet, beside so many nodes and stacks that are in the file already, to take `room` bytes of memory or, where
+    /// that is little, what two million nodes take.
+    pub fn beside(nodes: usize, paths: usize, room: u64) -> Self {
+        let most = usize::try_from(room / NODE_BYTES).unwrap_or(usize::MAX).clamp(LEAST_NODES, MAX_NODES);
         Self {
             nodes: vec![Node { parent: 0, address: 0 }],
             index: vec![0; 1 << 12],
             paths: vec![Path::NONE],
             path_index: HashMap::new(),
-            most_nodes: MAX_NODES.saturating_sub(nodes),
-            most_paths: MAX_STACKS.saturating_sub(paths),
+            most_nodes: most.min(MAX_NODES.saturating_sub(nodes)),
+            most_paths: (most / 2).min(MAX_STACKS.saturating_sub(paths)),
             refused: 0,
         }
     }
@@ -218,5 +224,29 @@ mod tests {
         let mut paths = CallPaths::default();
         let numbers: Vec<u32> = (0..20_000u64).map(|n| paths.intern(&[n, n % 7, 1], 0)).collect();
         assert!((0..20_000u64).all(|n| paths.intern(&[n, n % 7, 1], 0) == numbers[n as usize]));
+    }
+    #[test]
+    fn there_is_room_for_more_where_there_is_more_memory() {
+        let most = |room: u64| {
+            let paths = CallPaths::beside(0, 0, room);
+            (paths.most_nodes, paths.most_paths)
+        };
+        assert_eq!(most(0), (LEAST_NODES, LEAST_NODES / 2));
+        assert_eq!(most(512 << 20), (8 << 20, 4 << 20));
+        assert_eq!(most(u64::MAX), (MAX_NODES, MAX_STACKS));
+        let full = CallPaths::beside(MAX_NODES - 10, MAX_STACKS, u64::MAX);
+        assert_eq!((full.most_nodes, full.most_paths), (10, 0));
+        let mut paths = CallPaths { most_nodes: 4, ..CallPaths::default() };
+        assert!(paths.intern(&[3, 2, 1], 0) != UNKNOWN && paths.intern(&[4, 2, 1], 0) == UNKNOWN);
+        assert_eq!(paths.refused, 1);
+    }
+
+    /// What the bound is reckoned with.
+    #[test]
+    fn a_node_takes_no_more_than_is_reckoned() {
+        let nodes = size_of::<Node>() as u64;
+        // Twice its place in each table, right after these have grown; and a stack for every second node.
+        let path = (size_of::<Path>() + size_of::<(Path, u32)>() * 2) as u64;
+        assert!(2 * nodes + 16 + path / 2 <= 2 * NODE_BYTES, "{nodes}, {path}");
     }
 }

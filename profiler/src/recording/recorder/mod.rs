@@ -47,6 +47,9 @@ const MAX_THREADS: usize = 1 << 15;
 /// How long a program that was asked to stop may take to say so.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Stacks may take one part in so many of the memory that is to be had when the recording begins.
+const PART_FOR_STACKS: u64 = 8;
+
 /// The reason that is given when a recording ends at its limit.
 const FULL: &str = "the file has the size that --limit allows";
 
@@ -132,6 +135,7 @@ impl<W: Write> Recorder<W> {
 
     /// The same, which goes on behind the parts that `before` has found in the file of `out`.
     pub fn append(mut tap: Tap, out: W, options: &Options, before: Option<&Continuation>) -> Result<Self, RecordError> {
+        let room = process::available_memory().map_or(0, |bytes| bytes / PART_FOR_STACKS);
         let process = tap.segment.process();
         let start_ns = tap.start_ns().unwrap_or_else(monotonic_ns);
         let real = clock_gettime(ClockId::Realtime);
@@ -157,7 +161,11 @@ impl<W: Write> Recorder<W> {
                 Some(before) => Writer::append(out, &session, before)?,
                 None => Writer::new(out, &session)?,
             },
-            paths: before.map_or_else(CallPaths::default, |before| CallPaths::beside(before.nodes, before.paths)),
+            paths: CallPaths::beside(
+                before.map_or(0, |before| before.nodes),
+                before.map_or(0, |before| before.paths),
+                room,
+            ),
             matcher: Matcher::default(),
             lanes: Lanes::default(),
             rings: Vec::new(),
