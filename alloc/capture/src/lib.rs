@@ -129,7 +129,7 @@ pub unsafe fn forget_rules() {
     unsafe { rules::forget() };
 }
 
-/// Where the main thread's stack began, or `None` where the C library does not say.
+/// Where the main thread's stack began, or a little above; `None` where neither the C library nor the kernel says so.
 pub fn main_stack_end() -> Option<usize> {
     loader::main_stack_end()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use poolscope_e2e::{Output, Pool};
+use poolscope_e2e::{Output, Pool, poolscope};
 use serde_json::Value;
 
 use crate::harness::{assert_as_said, assert_nothing_lost, by_function, traced};
@@ -99,6 +99,35 @@ fn what_a_command_leaves_behind_is_recorded_to_its_end() {
     let left = report_of(&pool, output.stdout.trim());
     assert_nothing_lost(&left);
     assert_as_said(&left, &fs::read_to_string(pool.files().join("left")).expect("what it said"));
+}
+
+/// What the inner one's command starts has a recorder that lives, and that does not come for it.
+#[test]
+fn a_recorder_within_a_recording_records_its_command_alone() {
+    let pool = Pool::new();
+    let script = format!("{} calls > said; :", traced(&pool).display());
+    let inner = ["record", "-o", "inner.rec", "--", "sh", "-c", &script];
+    let poolscope = poolscope();
+    let command = [&[poolscope.to_str().expect("a path")][..], &inner].concat();
+    let begun = Instant::now();
+    let output = record_all(&pool, &command);
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}, {}", begun.elapsed(), output.report());
+    assert!(pool.files().join("inner.rec").exists() && !output.stderr.contains("of traced"), "{}", output.report());
+}
+
+/// It makes only the system calls of the C library's allocator, and has no segment.
+#[test]
+fn a_plain_program_and_its_forked_children_are_not_recorded() {
+    let pool = Pool::new();
+    let traced = traced(&pool);
+    let output = pool
+        .poolscope()
+        .args(["record", "--children", "-o", "all.%p.rec", "--", "env", "POOLSCOPE_PLAIN=1"])
+        .args([traced.to_str().expect("a path"), "fork"])
+        .run();
+    assert!(output.stdout.starts_with("with_malloc "), "{}", output.report());
+    assert!(!output.stderr.contains("of traced"), "{}", output.report());
 }
 
 /// The environment outlives the recorder, in a daemon that is started anew.

@@ -42,8 +42,8 @@ use started::Started;
 /// Record every allocation and free of a program
 ///
 /// Each event has the thread, the time and, for allocations, the stack. A process that runs already is recorded from
-/// now on, a command from its first allocation to its end. Read the file with `poolscope report`; `flamegraph`, `dump` and
-/// `diff` take it, too. What a command starts is recorded with --children.
+/// now on, a command from its first allocation to its end. Read the file with `poolscope report`; `flamegraph`, `dump`
+/// and `diff` take it, too. What a command starts is recorded with --children.
 ///
 /// A command waits for the recorder where that can't keep up. A process that runs already does not: what the recorder
 /// can't keep up with is lost, counted, and said by everything that is made of the file. --lossless and --lossy say
@@ -246,6 +246,8 @@ impl Record {
         version::check_library(&library)?;
         let mut command = preload::command(&self.command, &library, None);
         command.env("POOLSCOPE_RECORDER", std::process::id().to_string());
+        // Said either way: this command may itself have been started by a recorder that records all.
+        command.env("POOLSCOPE_RECORD_CHILDREN", if self.children { "1" } else { "0" });
         Ok(command)
     }
 
@@ -294,9 +296,9 @@ impl Record {
                 }
                 (None, None) => {
                     return Err(Failure::usage(format!(
-                        "nothing was recorded: the program ended, and was not on the pool. It is statically linked, setuid \
-                         or setgid, it cleared LD_PRELOAD, or {} has no room or is open to others; POOLSCOPE_VERBOSE=1 says \
-                         more if the library was loaded",
+                        "nothing was recorded: the program ended, and was not on the pool. It is statically linked, \
+                         setuid or setgid, it cleared LD_PRELOAD, or {} has no room or is open to others; \
+                         POOLSCOPE_VERBOSE=1 says more if the library was loaded",
                         folders::segment_dir().display()
                     ))
                     .into());

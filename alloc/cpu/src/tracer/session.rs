@@ -424,7 +424,7 @@ pub fn forget(slow: SlowPath) {
     HEADER.set(core::ptr::null_mut(), 0);
     NEW_RING.set(core::ptr::null_mut(), 0);
     let settings = settings::current();
-    let joins = settings.record_children() && settings.recorder() != 0;
+    let joins = settings.record_children() && settings.recorder() != 0 && !settings.plain();
     JOINS.store(joins, Ordering::Relaxed);
     if joins {
         detour::turn_on_alone(Reason::Trace);
@@ -503,7 +503,7 @@ pub fn wait_for_recorder(slow: SlowPath) {
     }
 }
 
-/// Whether a forked child, which does not allocate for the first time, is recorded now: all that a command starts is.
+/// Whether this process is recorded from now on: one that was forked asks its recorder at its first call.
 #[cold]
 #[inline(never)]
 pub fn join(slow: SlowPath) -> bool {

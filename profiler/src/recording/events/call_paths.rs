@@ -12,7 +12,7 @@ pub const MAX_NODES: usize = 32 << 20;
 pub const MAX_STACKS: usize = MAX_NODES / 2;
 /// Nodes for which there is room wherever there is any. A program that imports PyTorch has more.
 const LEAST_NODES: usize = 2 << 20;
-/// What a node takes, with its share of the stacks and of tables that have just grown.
+/// What a node takes, with its share of the stacks; twice as much while the tables grow.
 const NODE_BYTES: u64 = 64;
 
 /// The stack that is not known: it has no frames.
@@ -225,6 +225,7 @@ mod tests {
         let numbers: Vec<u32> = (0..20_000u64).map(|n| paths.intern(&[n, n % 7, 1], 0)).collect();
         assert!((0..20_000u64).all(|n| paths.intern(&[n, n % 7, 1], 0) == numbers[n as usize]));
     }
+
     #[test]
     fn there_is_room_for_more_where_there_is_more_memory() {
         let most = |room: u64| {

@@ -89,7 +89,6 @@ impl<'a> Files<'a> {
 /// Records the command and what it starts, each process to a file of its own: the exit code.
 pub(super) fn record(record: &Record, files: &Files<'_>, signals: &Signals) -> Result<u8> {
     let mut command = record.command()?;
-    command.env("POOLSCOPE_RECORD_CHILDREN", "1");
     let bell = Bell::of(folders::segment_dir())?;
     let kills = Kills::so_far();
     let mut child = child::spawn(&mut command)?;
@@ -249,7 +248,8 @@ impl Family<'_> {
                     told = true;
                     let going_on = processes(going_on);
                     sink::say(&format!(
-                        "the command has ended, what it started is recorded on ({going_on}): an interrupt (Ctrl-C) ends that"
+                        "the command has ended, what it started is recorded on ({going_on}): an interrupt (Ctrl-C) \
+                         ends that"
                     ));
                 }
                 for path in new {
