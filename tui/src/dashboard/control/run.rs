@@ -228,7 +228,9 @@ impl App {
             Event::Tensors(tensors) => state.take_tensors(tensors),
             Event::Ended(ended) => {
                 state.end(ended);
-                self.end.take().into_iter().for_each(|end| drop(self.orders.send(Order::End(end))));
+                // The last reading is to be seen at once.
+                let order = self.end.take().map_or(Order::Interval(state.interval), Order::End);
+                let _ = self.orders.send(order);
                 if self.leave_at_end {
                     return Next::Leave(Outcome::Left);
                 }

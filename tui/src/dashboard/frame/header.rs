@@ -217,6 +217,8 @@ pub(crate) fn banners(state: &State) -> Vec<(String, Style)> {
         let name = model.program();
         let last = "This is the last reading.";
         match (state.ended, model.snapshot.process.state) {
+            // The picture is older than its end: the last reading is still to come, or is not shown.
+            (Some(ended), ProcessState::Running) => out.push((format!(" ■ {name} {ended}."), theme.badge)),
             (Some(ended), _) => out.push((format!(" ■ {name} {ended}. {last}"), theme.badge)),
             (None, ProcessState::Exited) if model.is_of_a_file() => {}
             (None, ProcessState::Exited) => out.push((format!(" ■ {name} exited. {last}"), theme.badge)),

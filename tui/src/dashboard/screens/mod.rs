@@ -418,6 +418,18 @@ fn what_must_not_be_missed() {
 }
 
 #[test]
+fn a_picture_from_before_the_end_is_not_called_the_last_reading() {
+    let mut state = state(80, 24);
+    state.owns_program = true;
+    state.end(Ended::Code(0));
+    let text = screen(&state);
+    assert!(text.contains("exited with code 0.") && !text.contains("last reading"), "{text}");
+    state.take_reading(Arc::new(fixture::model_with(|snapshot| snapshot.process.state = ProcessState::Exited)));
+    let text = screen(&state);
+    assert!(text.contains("exited with code 0. This is the last reading."), "{text}");
+}
+
+#[test]
 fn pausing_freezes_the_picture_and_says_how_far_behind_it_is() {
     let mut state = state(80, 24);
     press(&mut state, " ");
