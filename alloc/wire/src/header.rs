@@ -1,6 +1,5 @@
 //! The first page of a segment: what it is, whose it is, and where the regions lie.
 
-use crate::older;
 use crate::reach::{ReachRecord, ReachRequest};
 use crate::record::record;
 
@@ -8,10 +7,10 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The oldest version that readers take ([`older`]).
-pub const OLDEST_VERSION: u32 = 9;
+pub const OLDEST_VERSION: u32 = 10;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;
@@ -329,7 +328,7 @@ impl Header {
         for region in Region::ALL {
             let entry = header.region(region);
             let fail = |why| Err(HeaderError::Region { region, why });
-            if entry.record_len as usize != older::record_len(header.version, region) {
+            if entry.record_len as usize != region.record_len() {
                 return fail("records of another length");
             }
             if entry.offset % 4096 != 0 || entry.offset < end_of_last {

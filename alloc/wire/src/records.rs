@@ -42,6 +42,8 @@ pub mod stack_flags {
     pub const TRUNCATED: u16 = 1;
     /// The walk ended before the thread's first frame (no unwind information there).
     pub const INCOMPLETE: u16 = 2;
+    /// Its outer frames are another stack's ([`outer`](crate::outer)).
+    pub const SHARED: u16 = 4;
 }
 
 /// Values of [`ThreadRecord::state`].
@@ -135,9 +137,10 @@ record! {
     pub struct StackRecord: 64 {
         /// Hash of the frames, the kind and the device.
         0 hash: u64,
-        /// Index of the innermost frame in [`Region::Frames`](crate::Region::Frames).
+        /// Index of the innermost frame in [`Region::Frames`](crate::Region::Frames), or of the word before it that says
+        /// where the outer ones are.
         8 first_frame: u32,
-        /// Number of frames.
+        /// Number of frames, with those that it shares.
         12 depth: u16,
         /// Made by [`StackRecord::describe`]: bits 0 to 3 of [`stack_flags`], bits 4 to 7 one of [`kind`], from bit 8
         /// on the number of the device.

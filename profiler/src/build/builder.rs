@@ -296,7 +296,8 @@ impl KnownStacks {
 
     /// The site of a new stack.
     fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
-        let (frames, label) = label::split(&stack.frames);
+        let words = stack.frames.to_vec();
+        let (frames, label) = label::split(&words);
         let calls: Vec<(u64, Option<usize>)> = frames
             .iter()
             .map(|return_address| {

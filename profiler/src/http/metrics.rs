@@ -259,7 +259,8 @@ fn of_classes(snapshots: &[Snapshot]) -> Vec<Family> {
 /// What was allocated under each label that the program gave, of all memories but devices'.
 fn of_labels(snapshots: &[Snapshot]) -> Vec<Family> {
     let name = |stack: &Stack| {
-        let label = label::split(&stack.frames).1.filter(|_| stack.place == Place::Host)?;
+        let label =
+            label::split(&stack.frames.outermost(label::LABEL_WORDS)).1.filter(|_| stack.place == Place::Host)?;
         Some(String::from_utf8_lossy(label.bytes()).into_owned())
     };
     let sums = |snapshot: &Snapshot, in_use: bool| {

@@ -20,6 +20,7 @@ impl LeakReport {
             claim: self.claim.word(),
             exact: self.exact,
             missed: self.missed,
+            nameless: self.nameless,
             bytes: self.bytes(),
             objects: self.objects(),
             leaks: self.leaks.iter().map(LeakJson::of).collect(),
@@ -40,6 +41,9 @@ pub struct LeaksJson<'a> {
     claim: &'static str,
     exact: bool,
     missed: u64,
+    /// Leaked blocks whose stack found no room in the records.
+    #[serde(skip_serializing_if = "is_zero")]
+    nameless: u64,
     bytes: u64,
     objects: u64,
     leaks: Vec<LeakJson<'a>>,
@@ -53,6 +57,10 @@ pub struct LeaksJson<'a> {
     /// The search that found the leaks. Not in a report of all that was not freed.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<CheckedJson>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What a search looked at.

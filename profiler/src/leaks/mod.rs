@@ -69,6 +69,8 @@ pub struct LeakReport {
     pub exact: bool,
     /// Records that were lost, so that leaks may be missing.
     pub missed: u64,
+    /// Of the leaked blocks, those whose stack found no room: nobody knows what allocated them, and no rule applies.
+    pub nameless: u64,
     /// The leaks, most bytes first; of a process that runs what it has in use, the oldest first.
     pub leaks: Vec<Leak>,
     /// What was suppressed, by reason, most bytes first.
@@ -253,6 +255,12 @@ impl LeakReport {
         self.leaks.iter().fold(0, |sum, leak| sum.saturating_add(leak.objects))
     }
 
+    /// Why it is not known of all leaks what allocated them; `None` if it is.
+    pub fn without_stacks(&self) -> Option<String> {
+        let blocks = figures::count(self.nameless, "leaked block");
+        (self.nameless > 0).then(|| format!("the records had no room for the stacks of {blocks}"))
+    }
+
     /// The report as text.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -295,6 +303,9 @@ impl LeakReport {
         if self.missed > 0 {
             let records = figures::count(self.missed, "record");
             let _ = writeln!(text, "{records} could not be kept: sites may be missing, and figures too low.");
+        }
+        if let Some(why) = self.without_stacks() {
+            let _ = writeln!(text, "Not all leaks have a name, and no rule applies to those: {why}.");
         }
         if let Some(checked) = &self.checked {
             text.push_str(&checked.to_text());

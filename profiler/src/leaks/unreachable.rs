@@ -3,16 +3,19 @@
 //! A block that is leaked indirectly goes with the one that leads to it: if that is suppressed, so is what it leads to.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::retained::retained_addresses;
 use super::suppressions::{Reason, Suppressions};
 use super::{Claim, LeakKind, LeakReport};
 use crate::build::builder::ProfileBuilder;
+use crate::model::frames::Frames;
 use crate::model::memory::Place;
 use crate::model::reach::{Search, Verdict};
 use crate::model::snapshot::{LiveBlock, ProcessState, Snapshot};
 use crate::words::figures;
+
+/// The stack of those that found no room.
+const UNKNOWN: u32 = 0;
 
 /// What a search found, in blocks and bytes, and what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,8 @@ fn leaks_of(
     let (indirect, direct) = snapshot.live.iter().copied().partition::<Vec<_>, _>(is_indirect);
 
     snapshot.live = direct;
+    let nameless = |live: &[LiveBlock]| live.iter().filter(|block| block.stack == UNKNOWN).count() as u64;
+    let direct_nameless = nameless(&snapshot.live);
     let (profile, sites) = builder.build_with_sites(&snapshot, |_| false);
     let judged = suppressions.judge(&profile, LeakKind::Direct);
     let reason = |block: &LiveBlock| {
@@ -128,6 +133,7 @@ fn leaks_of(
     report.leaks.append(&mut behind.leaks);
     report.take_suppressed(behind);
     report.checked = Some(checked);
+    (report.missed, report.nameless) = (snapshot.dropped.blocks(), direct_nameless + nameless(&snapshot.live));
     Ok(report)
 }
 
@@ -150,6 +156,52 @@ pub(crate) fn forget_other_stacks(snapshot: &mut Snapshot) {
         }
     }
     for (stack, _) in snapshot.stacks.iter_mut().zip(used).filter(|(_, used)| !used) {
-        stack.frames = Arc::default();
+        stack.frames = Frames::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::snapshot::{Dropped, Stack};
+
+    /// A process that looked for leaks, and had no room for all its stacks.
+    fn searched(blocks: &[(u32, Verdict)]) -> LeakReport {
+        let block = |(at, &(stack, verdict)): (usize, &(u32, Verdict))| LiveBlock {
+            stack,
+            address: 0x1000 * (1 + at as u64),
+            size: 100,
+            weight: 1.0,
+            verdict,
+            ..LiveBlock::default()
+        };
+        let snapshot = Snapshot {
+            exact: true,
+            dropped: Dropped { stacks: 1_000, ..Dropped::default() },
+            stacks: vec![Stack::default(), Stack { frames: vec![0x40_1005].into(), ..Stack::default() }],
+            live: blocks.iter().enumerate().map(block).collect(),
+            search: Some(Search::default()),
+            ..Snapshot::default()
+        };
+        report(snapshot, &mut ProfileBuilder::new(), &Suppressions::none()).expect("was looked at")
+    }
+
+    #[test]
+    fn stacks_without_room_leave_no_doubt_where_no_leaked_block_had_one_of_them() {
+        let found = searched(&[(0, Verdict::Reachable), (1, Verdict::Direct), (0, Verdict::Possible)]);
+        assert_eq!((found.missed, found.without_stacks(), found.objects()), (0, None, 1));
+        let clean = searched(&[(0, Verdict::Reachable)]);
+        assert!(!clean.has_leaks() && clean.without_stacks().is_none());
+    }
+
+    #[test]
+    fn leaked_blocks_whose_stack_had_no_room_are_reported_and_told_of() {
+        let found = searched(&[(0, Verdict::Direct), (1, Verdict::Direct), (0, Verdict::Indirect(0x1000))]);
+        assert_eq!((found.missed, found.nameless, found.objects()), (0, 2, 3));
+        let text = found.to_text();
+        let said = "Not all leaks have a name, and no rule applies to those: the records had no room for the stacks of 2 \
+                    leaked blocks.";
+        assert!(text.contains(said), "{text}");
+        assert!(found.to_json().expect("is written").contains("\"nameless\": 2"));
     }
 }

@@ -6,6 +6,7 @@ pub mod accounting;
 #[cfg(feature = "reading")]
 pub(crate) mod carried;
 pub mod difference;
+pub mod frames;
 pub mod growth;
 pub mod history;
 pub mod holders;

@@ -1,11 +1,10 @@
 //! One consistent reading of a segment: plain data, checked, with no symbols yet.
 
-use std::sync::Arc;
-
 use poolscope_wire::stats::Unbacked;
 pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter, place};
 
+use crate::model::frames::Frames;
 use crate::model::history::{History, Most};
 use crate::model::memory::{Memory, Place};
 use crate::model::reach::{Holder, Search, Verdict};
@@ -209,7 +208,12 @@ pub struct Dropped {
 impl Dropped {
     /// Everything that makes figures too low.
     pub fn total(&self) -> u64 {
-        [self.stacks, self.torn, self.invalid].into_iter().fold(self.live, u64::saturating_add)
+        self.blocks().saturating_add(self.stacks)
+    }
+
+    /// What may make blocks be missing: one whose stack found no room is there, and in use, without its stack.
+    pub fn blocks(&self) -> u64 {
+        [self.torn, self.invalid].into_iter().fold(self.live, u64::saturating_add)
     }
 }
 
@@ -280,9 +284,9 @@ pub struct ThreadStats {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "reading", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stack {
-    /// Return addresses, innermost first, as captured. Readings of one process share them.
+    /// Return addresses, innermost first, as captured.
     #[cfg_attr(feature = "reading", serde(skip))]
-    pub frames: Arc<[u64]>,
+    pub frames: Frames,
     /// Which memory.
     pub place: Place,
     /// Outer frames are missing: cut at the depth limit, or no unwind information.

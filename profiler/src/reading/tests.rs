@@ -22,7 +22,7 @@ fn reading() -> Reading {
     class.shared[0] = 7;
     let total = |time_ns| Total { time_ns, in_use: 400, most: 500, most_ns: 1, ..Total::ZERO };
     let stack = |bytes| Stack {
-        frames: [1, 2].into(),
+        frames: vec![1, 2].into(),
         allocated: Amount { objects: 1.0, bytes, samples: 1 },
         ..Stack::default()
     };
@@ -52,7 +52,7 @@ fn a_reading_comes_out_as_it_went_in_but_for_code_addresses() {
     let sent = reading();
     let come = Reading::read(&bytes(&sent)).expect("is a reading");
     let mut wanted = sent.snapshot.clone();
-    wanted.stacks.iter_mut().for_each(|stack| stack.frames = Arc::default());
+    wanted.stacks.iter_mut().for_each(|stack| stack.frames = crate::model::frames::Frames::default());
     assert_eq!(format!("{:?}", come.snapshot), format!("{wanted:?}"));
     assert_eq!(format!("{:?}", come.profile), format!("{:?}", sent.profile));
     assert_eq!((come.site_of_stacks, come.children, come.on_pool), (sent.site_of_stacks, sent.children, sent.on_pool));

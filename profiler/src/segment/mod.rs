@@ -9,3 +9,4 @@ mod outline;
 mod patience;
 mod read_error;
 pub mod reader;
+mod stack_words;

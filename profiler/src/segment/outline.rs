@@ -11,16 +11,14 @@ use poolscope_wire::RegionEntry;
 use crate::model::memory::Memory;
 use crate::model::snapshot::{LiveBlock, ProcessInfo, Snapshot, Stack};
 use crate::segment::read_error::ReadError;
-
-/// For each stack its first frame in the region, and their number.
-pub(crate) type Places = Vec<(u32, u16)>;
+use crate::segment::stack_words::{Place, StackWords};
 
 /// Where the frames of stacks lie.
 #[derive(Debug)]
 pub(crate) struct FramePlaces {
     /// The region of frames.
     pub(crate) region: RegionEntry,
-    pub(crate) of_stacks: Places,
+    pub(crate) of_stacks: Vec<Place>,
 }
 
 /// What a segment says but the frames of its stacks, so that a million stacks can be gone through part by part in
@@ -55,16 +53,13 @@ impl Outline {
     pub(crate) fn part(
         &self,
         stacks: Range<usize>,
-        mut read: impl FnMut(RegionEntry, u64, &mut Vec<u64>) -> Result<(), ReadError>,
+        read: impl FnMut(RegionEntry, u64, &mut Vec<u64>) -> Result<(), ReadError>,
     ) -> Result<Snapshot, ReadError> {
         let whole = &self.snapshot;
-        let places = &self.places.of_stacks[stacks.clone()];
+        let mut words = StackWords::new(&self.places.of_stacks, self.places.region, read);
         let mut part = self.head();
-        for (stack, &(first, depth)) in whole.stacks[stacks.clone()].iter().zip(places) {
-            let entry = RegionEntry { count: u64::from(first) + u64::from(depth), ..self.places.region };
-            let mut frames = Vec::with_capacity(depth.into());
-            read(entry, first.into(), &mut frames)?;
-            part.stacks.push(Stack { frames: frames.into(), ..stack.clone() });
+        for (number, stack) in (stacks.start as u32..).zip(&whole.stacks[stacks.clone()]) {
+            part.stacks.push(Stack { frames: words.of(number)?, ..stack.clone() });
         }
         let first = stacks.start as u32;
         let from = whole.live.partition_point(|block| (block.stack as usize) < stacks.start);

@@ -126,7 +126,7 @@ fn readings_share_what_stays_the_same() {
     let mut builder = ProfileBuilder::new();
     let mut read = || reader.snapshot().expect("reads");
     let (one, other) = (read(), read());
-    assert!(one.stacks.iter().zip(&other.stacks).all(|(a, b)| Arc::ptr_eq(&a.frames, &b.frames)));
+    assert!(one.stacks.iter().zip(&other.stacks).all(|(a, b)| a.frames.ptr_eq(&b.frames)));
     let (one, other) = (builder.build(&one), builder.build(&other));
     assert!(Arc::ptr_eq(&one.locations, &other.locations));
     assert!(one.sites.iter().zip(&other.sites).all(|(a, b)| Arc::ptr_eq(&a.locations, &b.locations)));

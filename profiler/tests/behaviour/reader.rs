@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use poolscope_profiler::model::history::{History, Most};
 use poolscope_profiler::model::memory::Place;
-use poolscope_profiler::model::snapshot::{Amount, Dropped, Piece, ProcessState, Snapshot};
+use poolscope_profiler::model::snapshot::{Amount, Dropped, ProcessState, Snapshot};
 use poolscope_profiler::{ProfileBuilder, ReadError, SegmentReader};
 use poolscope_wire::{
     DeviceCounter, HEADER_LEN, Header, LiveRecord, OLDEST_VERSION, Region, StackRecord, TierCounter, VERSION, cell,
@@ -38,7 +38,7 @@ fn a_whole_segment_is_read_as_it_was_written() {
     assert_eq!(snapshot.process.args, ["sample", "--port", "8080"]);
     assert_eq!((snapshot.period_bytes, snapshot.exact), (524_288, false));
     assert_eq!(snapshot.stacks.len(), 4);
-    assert_eq!(*snapshot.stacks[0].frames, [0u64; 0]);
+    assert!(snapshot.stacks[0].frames.is_empty());
     assert_eq!(snapshot.stacks[2].frames.len(), 4);
     assert_eq!(snapshot.stacks[2].allocated, Amount { objects: 12.0, bytes: 528_384.0, samples: 2 });
     assert_eq!(snapshot.stacks[2].freed, Amount { objects: 4.0, bytes: 4096.0, samples: 1 });
@@ -84,19 +84,6 @@ fn pools_of_devices_are_read_with_their_maps_and_their_blocks() {
 }
 
 #[test]
-fn a_device_of_a_version_before_has_a_map_without_places() {
-    let mut segment = sample_with_devices();
-    segment.header.version = 9;
-    let snapshot = read(&segment);
-    assert_eq!(snapshot.dropped, Dropped::default());
-    let names: Vec<&str> = snapshot.devices.iter().map(|device| device.name.as_str()).collect();
-    assert_eq!(names, ["First", "Second"]);
-    let first = &snapshot.devices[0];
-    assert_eq!(first.cells, [cell::SMALL, cell::LARGE, cell::PENDING, cell::UNMAPPED]);
-    assert_eq!(first.piece(1), Some(Piece { state: cell::LARGE, address: None, stream: None }));
-}
-
-#[test]
 fn a_device_that_claims_more_cells_than_a_map_has_is_left_out() {
     let mut segment = sample_with_devices();
     segment.devices[0].0.map_cells = u32::MAX;
@@ -128,7 +115,7 @@ fn a_second_reading_sees_what_was_added() {
     segment.block(1, 10, 1);
     std::fs::write(&file.path, segment.build()).expect("is written");
     let snapshot = reader.snapshot().expect("reads");
-    assert_eq!(*snapshot.stacks[4].frames, [1, 2, 3]);
+    assert_eq!(snapshot.stacks[4].frames.to_vec(), [1, 2, 3]);
     assert_eq!(snapshot.stacks[1].allocated.samples, 3);
     assert_eq!(snapshot.live.len(), 7);
 }
@@ -246,7 +233,7 @@ fn a_stack_whose_frames_lie_outside_keeps_its_totals() {
     segment.stacks[2].depth = u16::MAX;
     let snapshot = read(&segment);
     assert_eq!(snapshot.dropped.invalid, 2);
-    assert_eq!(*snapshot.stacks[1].frames, [0u64; 0]);
+    assert!(snapshot.stacks[1].frames.is_empty());
     assert_eq!(snapshot.stacks[1].allocated.samples, 2);
 }
 
@@ -277,6 +264,85 @@ fn stacks_that_all_point_at_the_same_frames_do_not_multiply_them() {
     let frames: usize = snapshot.stacks.iter().map(|stack| stack.frames.len()).sum();
     assert!(frames <= 200_000, "{frames} frames");
     assert!(snapshot.dropped.invalid > 19_000);
+}
+
+/// What the stacks of a segment have in it, whole and part by part.
+fn frames_both_ways(segment: &Segment) -> (Vec<Vec<u64>>, u64) {
+    let file = TempSegment::new(segment);
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    let snapshot = reader.snapshot().expect("reads");
+    let whole: Vec<Vec<u64>> = snapshot.stacks.iter().map(|stack| stack.frames.to_vec()).collect();
+    let outline = reader.outline().expect("reads");
+    for from in 0..whole.len() {
+        for to in from + 1..=whole.len() {
+            let part = reader.part(&outline, from..to).expect("reads");
+            assert!(part.stacks.iter().map(|stack| stack.frames.to_vec()).eq(whole[from..to].iter().cloned()));
+        }
+    }
+    (whole, snapshot.dropped.invalid)
+}
+
+#[test]
+fn stacks_that_share_their_outer_frames_have_all_of_them_whole_and_part_by_part() {
+    let mut segment = Segment::new();
+    let long: Vec<u64> = (1..=60).collect();
+    let first = segment.stack(&long);
+    let second = segment.sharing(&[100, 101], first, 10, 52);
+    let third = segment.sharing(&[200], second, 1, 51);
+    // More of its own than is read at once, not all of the other's, and nothing of its own.
+    let fourth = segment.sharing(&long[..40], third, 0, 45);
+    let fifth = segment.sharing(&[], fourth, 39, 3);
+    let stacks = frames_both_ways(&segment);
+    let of = |stack: u32| stacks.0[stack as usize].clone();
+    assert_eq!(of(second), [&[100, 101], &long[10..]].concat());
+    assert_eq!(of(third), [&[200, 101], &long[10..59]].concat());
+    assert_eq!(of(fourth), [&long[..40], &[200, 101, 11, 12, 13]].concat());
+    assert_eq!((of(fifth), stacks.1), (vec![40, 200, 101], 0));
+}
+
+#[test]
+fn a_stack_that_shares_what_no_other_has_is_counted_and_has_no_frames() {
+    let mut segment = Segment::new();
+    let first = segment.stack(&[1, 2, 3]);
+    let shared = segment.sharing(&[9], first, 1, 3);
+    let wrong = [
+        (first, 3, 2),
+        (first, 1, 4),
+        (shared, 1, 2),
+        (shared + 1, 0, 2),
+        (u32::MAX, 0, 2),
+        (first, 0, 300),
+        (0, 0, 2),
+    ];
+    for (stack, from, depth) in wrong {
+        let mut segment = segment.clone();
+        segment.sharing(&[8], stack, from, depth);
+        segment.block(shared + 1, 100, 1);
+        let (stacks, invalid) = frames_both_ways(&segment);
+        assert_eq!((stacks[shared as usize].as_slice(), stacks.last().unwrap().len()), (&[9, 2, 3][..], 0));
+        assert_eq!(invalid, 1, "{stack} {from} {depth}");
+    }
+    // Its own words would lie past the end.
+    let at = segment.stacks.len();
+    segment.sharing(&[8], first, 0, 2);
+    segment.stacks[at].first_frame += 1;
+    assert_eq!(frames_both_ways(&segment).1, 1);
+}
+
+#[test]
+fn a_stack_shares_the_frames_of_one_that_an_earlier_reading_saw() {
+    let mut segment = Segment::new();
+    let first = segment.stack(&[1, 2, 3]);
+    let file = TempSegment::new(&segment);
+    let mut reader = SegmentReader::open(&file.path).expect("opens");
+    reader.snapshot().expect("reads");
+    for n in 0..3 {
+        let new = segment.sharing(&[10 + n], first + n as u32, 0, 3);
+        std::fs::write(&file.path, segment.build()).expect("is written");
+        let snapshot = reader.snapshot().expect("reads");
+        assert_eq!(snapshot.stacks[new as usize].frames.len(), 3);
+        assert_eq!((snapshot.stacks[new as usize].frames.to_vec()[0], snapshot.dropped.invalid), (10 + n, 0));
+    }
 }
 
 #[test]
@@ -476,8 +542,7 @@ fn escape_sequences_in_names_do_not_reach_the_terminal() {
 }
 
 /// What the libraries of the two versions before wrote of `samples/csrc/leak.c 40`, with every allocation recorded: 40
-/// blocks of 1,024 bytes are left, and 1,000 blocks of 100 to 1,099 bytes were freed. Version 9 knows no
-/// places of pieces of device memory, and version 10 no waits for it.
+/// blocks of 1,024 bytes are left, and 1,000 blocks of 100 to 1,099 bytes were freed. In neither do stacks share frames.
 #[test]
 fn segments_of_the_two_versions_before_are_read() {
     for version in [VERSION - 2, VERSION - 1] {

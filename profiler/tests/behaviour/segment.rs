@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use poolscope_profiler::process::{self, ProcStat};
+use poolscope_wire::outer::Outer;
 use poolscope_wire::{
     ClassCounters, ClassRecord, DEVICE_COUNTERS, DeviceCounter, DeviceRecord, HEADER_LEN, HISTORY_LEN, Header,
     HistoryHead, LiveRecord, MAGIC, MAP_CELLS, MAP_LEN, MODULE_PATH_MAX, ModuleRecord, OBJECT_ONE, PeakRecord, Region,
     RegionEntry, StackRecord, THREAD_RECORD_LEN, TIER_COUNTERS, ThreadRecord, TierCounter, Total, VERSION, cell, kind,
-    place, state, thread_state,
+    place, stack_flags, state, thread_state,
 };
 
 /// Where the test program's module is mapped, and what is added to its addresses.
@@ -109,6 +110,20 @@ impl Segment {
         self.stacks.len() as u32 - 1
     }
 
+    /// Adds a stack that has `own` inner frames, and then those of another one from a place on, until they are `depth`.
+    pub fn sharing(&mut self, own: &[u64], stack: u32, from: u16, depth: u16) -> u32 {
+        self.stacks.push(StackRecord {
+            hash: self.stacks.len() as u64,
+            first_frame: self.frames.len() as u32,
+            depth,
+            flags_and_kind: StackRecord::describe(stack_flags::SHARED, kind::HOST, 0),
+            ..StackRecord::ZERO
+        });
+        self.frames.push(Outer { own: own.len() as u16, stack, from }.word());
+        self.frames.extend(own);
+        self.stacks.len() as u32 - 1
+    }
+
     /// Adds a block that is in use, as one sample of `objects` objects, and what it adds to its stack's totals.
     pub fn block(&mut self, stack: u32, size: u64, objects: u64) {
         let weight = objects * OBJECT_ONE;
@@ -187,12 +202,6 @@ impl Segment {
         self.tiers[counter as usize] = value;
     }
 
-    /// Bytes of a record of a region, in the header's version.
-    fn record_len(&self, region: Region) -> usize {
-        let is_short = region == Region::DeviceMaps && self.header.version < 10;
-        if is_short { MAP_CELLS } else { region.record_len() }
-    }
-
     /// The bytes of one region.
     fn region_bytes(&self, region: Region) -> Vec<u8> {
         match region {
@@ -209,9 +218,6 @@ impl Segment {
                     let begin = bytes.len();
                     bytes.extend(cells);
                     bytes.resize(begin + MAP_CELLS, 0);
-                    if self.header.version < 10 {
-                        continue;
-                    }
                     // The cells lie one behind the other, and are of the two streams in turns.
                     let places = (0..cells.len()).map(|at| place::of(FIRST_CELL + at as u64 * (2 << 20), Some(at % 2)));
                     bytes.extend(places.flat_map(u64::to_le_bytes));
@@ -254,8 +260,8 @@ impl Segment {
                 offset: bytes.len() as u64,
                 capacity: committed + 8192,
                 committed,
-                count: (records.len() / self.record_len(region)) as u64,
-                record_len: self.record_len(region) as u32,
+                count: (records.len() / region.record_len()) as u64,
+                record_len: region.record_len() as u32,
                 reserved: 0,
             };
             let end = bytes.len() + committed as usize;

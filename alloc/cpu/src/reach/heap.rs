@@ -194,7 +194,7 @@ impl Blocks for Heap<'_> {
     }
 
     fn is_of_device_pool(&self, number: u32) -> bool {
-        self.records.frames(number).iter().any(|&frame| self.is_in_device_library(frame as usize))
+        self.records.frames(number).any(|frame| self.is_in_device_library(frame as usize))
     }
 
     fn is_in_device_library(&self, place: usize) -> bool {

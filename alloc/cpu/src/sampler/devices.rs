@@ -14,7 +14,7 @@ use super::stack_table::{bytes, count_free, frames};
 use super::{Due, SAMPLER, Sampler, UNRECORDED, begin_recording};
 use crate::entry::{Entered, capture};
 use crate::kernel::os;
-use crate::sampler::device_records::{Block, HOLDER_FRAMES, Holder, State};
+use crate::sampler::device_records::{Block, Holder, State};
 use crate::segment::Segment;
 use crate::segment::publish::publish_tiers;
 use crate::segment::sequence;
@@ -77,9 +77,10 @@ pub fn device_holders(entered: &Entered, device: u32, kind: u16, all: &mut Sampl
     }
     for (holder, &(_, objects, id)) in into.iter_mut().zip(&largest[..found]) {
         *holder = Holder { objects, ..Holder::EMPTY };
-        let of_stack = frames(&segment, id);
-        holder.depth = of_stack.len().min(HOLDER_FRAMES) as u32;
-        holder.frames.iter_mut().zip(of_stack).for_each(|(to, from)| *to = *from);
+        for (to, from) in holder.frames.iter_mut().zip(frames(&segment, id)) {
+            *to = from;
+            holder.depth += 1;
+        }
     }
     *all = Sampled::NONE;
     for slot in 0..sampler.live.len() {

@@ -13,6 +13,7 @@ pub mod labels;
 mod live_table;
 mod peak;
 mod probes;
+mod recent_stacks;
 mod sampled_slabs;
 pub mod scopes;
 pub mod search;
@@ -364,7 +365,8 @@ pub fn visit_scope(slow: SlowPath, scope: u32, mut f: impl FnMut(&LiveRecord, &[
     for slot in 0..sampler.live.len() {
         let Some(record) = sampler.live.get(slot) else { continue };
         if record.kind != kind::NONE && record.scope == scope {
-            f(record, stack_table::frames(&segment, record.stack));
+            let (words, depth) = stack_table::words(&segment, record.stack);
+            f(record, words.get(..depth).unwrap_or_default());
         }
     }
 }
@@ -504,7 +506,7 @@ impl Sampler {
         // One call, which the compiler then puts in here.
         let words = if label == 0 { &[] } else { self.labels.words(label) };
         let captured = CapturedStack { frames, label: words, flags, kind: due.kind, device: due.device, epoch };
-        let id = self.stacks.intern(&segment, &captured);
+        let id = self.stacks.intern(&segment, &captured, recent_stacks::shelf);
         if label != 0 {
             self.labels.took(label, id, bytes(due.size as u64, due.weight));
         }

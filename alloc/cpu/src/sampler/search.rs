@@ -128,9 +128,9 @@ impl Records {
     }
 
     /// The return addresses of the stack that allocated a record's block, innermost first.
-    pub fn frames(&self, number: u32) -> &[u64] {
+    pub fn frames(&self, number: u32) -> impl Iterator<Item = u64> {
         let record = self.sampler.live.get(number);
-        record.map_or(&[], |record| stack_table::frames(&self.segment, record.stack))
+        record.map(|record| stack_table::frames(&self.segment, record.stack)).into_iter().flatten()
     }
 
     /// Bytes of the block of a record, of whichever memory.

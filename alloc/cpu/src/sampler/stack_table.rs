@@ -1,12 +1,20 @@
 //! Distinct call stacks and their totals, in the segment.
 
+use poolscope_capture::MAX_DEPTH;
+use poolscope_wire::label::LABEL_WORDS;
+use poolscope_wire::outer::{Outer, RUNS_MAX, WORDS_MAX};
 use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, StackRecord, kind, stack_flags};
 
+use super::recent_stacks::{Common, RecentStacks};
 use crate::kernel::os;
 use crate::segment::Segment;
 
 /// The stack of samples for which the table had no room: it has no frames.
 pub const UNKNOWN: u32 = 0;
+
+/// The most words of a stack: frames, and a label.
+pub const WORDS: usize = MAX_DEPTH + LABEL_WORDS;
+const _: () = assert!(WORDS <= WORDS_MAX);
 
 /// Entries of the index at first: a page.
 const FIRST: usize = 1 << 10;
@@ -20,6 +28,7 @@ pub struct StackTable {
     index_len: usize,
     stacks: u32,
     frames: u32,
+    recent: RecentStacks,
 }
 
 /// A captured stack, ready to be looked up.
@@ -39,8 +48,8 @@ pub struct CapturedStack<'a> {
 }
 
 impl CapturedStack<'_> {
-    /// Words that it takes.
-    fn len(&self) -> usize {
+    /// Words that it has.
+    pub fn len(&self) -> usize {
         self.frames.len() + self.label.len()
     }
 }
@@ -48,7 +57,7 @@ impl CapturedStack<'_> {
 impl StackTable {
     /// Before [`StackTable::start`].
     pub const fn new() -> Self {
-        StackTable { index: core::ptr::null_mut(), index_len: 0, stacks: 0, frames: 0 }
+        StackTable { index: core::ptr::null_mut(), index_len: 0, stacks: 0, frames: 0, recent: RecentStacks::new() }
     }
 
     /// Number of stacks, the unknown one included.
@@ -109,8 +118,9 @@ impl StackTable {
         2 * stacks <= self.index_len || self.make_index(segment, 2 * self.index_len) || stacks < self.index_len
     }
 
-    /// The index of a stack, added if it is new; [`UNKNOWN`] if there is no room.
-    pub fn intern(&mut self, segment: &Segment, stack: &CapturedStack<'_>) -> u32 {
+    /// The index of a stack, added if it is new; [`UNKNOWN`] if there is no room. `shelf` says which stacks a new one is
+    /// compared with.
+    pub fn intern(&mut self, segment: &Segment, stack: &CapturedStack<'_>, shelf: impl FnOnce() -> usize) -> u32 {
         let hash = hash(stack);
         let mut at = hash as usize & (self.index_len - 1);
         loop {
@@ -126,7 +136,7 @@ impl StackTable {
             }
             at = (at + 1) & (self.index_len - 1);
         }
-        let added = if self.has_room(segment) { self.add(segment, stack, hash) } else { None };
+        let added = if self.has_room(segment) { self.add(segment, stack, hash, shelf()) } else { None };
         let Some(id) = added else {
             segment.header().dropped_stacks += 1;
             return UNKNOWN;
@@ -137,26 +147,40 @@ impl StackTable {
         id
     }
 
-    fn add(&mut self, segment: &Segment, stack: &CapturedStack<'_>, hash: u64) -> Option<u32> {
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, segment: &Segment, stack: &CapturedStack<'_>, hash: u64, shelf: usize) -> Option<u32> {
         let id = self.stacks;
         let first_frame = self.frames;
-        let frames_after = first_frame.checked_add(stack.len() as u32)?;
+        let outer = self.recent.common(shelf, stack).and_then(|common| outer(segment, common, stack.len()));
+        let own = outer.map_or(stack.len(), |outer| usize::from(outer.own));
+        let frames_after = first_frame.checked_add(own as u32 + u32::from(outer.is_some()))?;
         if !segment.commit(Region::Frames, frames_after) || !segment.commit(Region::Stacks, id + 1) {
             return None;
         }
         // SAFETY: both ranges were just committed and nobody reads them before the counts are raised.
         unsafe {
-            let to = segment.record::<u64>(Region::Frames, first_frame);
-            core::ptr::copy_nonoverlapping(stack.frames.as_ptr(), to, stack.frames.len());
-            core::ptr::copy_nonoverlapping(stack.label.as_ptr(), to.add(stack.frames.len()), stack.label.len());
+            let mut to = segment.record::<u64>(Region::Frames, first_frame);
+            if let Some(outer) = outer {
+                to.write(outer.word());
+                to = to.add(1);
+            }
+            let frames = own.min(stack.frames.len());
+            core::ptr::copy_nonoverlapping(stack.frames.as_ptr(), to, frames);
+            core::ptr::copy_nonoverlapping(stack.label.as_ptr(), to.add(frames), own - frames);
             segment.record::<StackRecord>(Region::Stacks, id).write(StackRecord {
                 hash,
                 first_frame,
                 depth: stack.len() as u16,
-                flags_and_kind: StackRecord::describe(stack.flags, stack.kind, stack.device),
+                flags_and_kind: StackRecord::describe(
+                    stack.flags | if outer.is_some() { stack_flags::SHARED } else { 0 },
+                    stack.kind,
+                    stack.device,
+                ),
                 ..StackRecord::ZERO
             });
         }
+        self.recent.keep(shelf, id, stack);
         if stack.flags & stack_flags::TRUNCATED != 0 {
             segment.header().truncated_stacks += 1;
         }
@@ -247,17 +271,229 @@ fn hash(stack: &CapturedStack<'_>) -> u64 {
     hash ^ hash >> 33
 }
 
-/// A stack's return addresses.
-pub fn frames(segment: &Segment, stack: u32) -> &[u64] {
-    // SAFETY: `stack` was interned in this segment, so its record is committed. What the file says of its frames is
-    // only believed if they are.
-    unsafe {
-        let record = segment.record::<StackRecord>(Region::Stacks, stack).read();
-        let end = record.first_frame.saturating_add(record.depth.into());
-        if !segment.is_committed(Region::Frames, end) {
-            return &[];
+/// A stack's return addresses, and its label's words behind them.
+pub fn frames(segment: &Segment, stack: u32) -> Frames<'_> {
+    // SAFETY: `stack` was interned in this segment, so its record is committed.
+    let depth = unsafe { (*segment.record::<StackRecord>(Region::Stacks, stack)).depth };
+    let (run, outer) = own(segment, stack);
+    Frames { segment, run, outer, left: depth.into() }
+}
+
+/// The same as an array, and how many they are.
+pub fn words(segment: &Segment, stack: u32) -> ([u64; WORDS], usize) {
+    let mut words = [0; WORDS];
+    let copied = words.iter_mut().zip(frames(segment, stack)).map(|(to, word)| *to = word).count();
+    (words, copied)
+}
+
+/// The words of a stack, from the innermost frame on.
+pub struct Frames<'a> {
+    segment: &'a Segment,
+    /// The next ones, as far as one stack has them of its own.
+    run: &'a [u64],
+    outer: Option<Outer>,
+    left: usize,
+}
+
+impl Iterator for Frames<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.left = self.left.checked_sub(1)?;
+        if self.run.is_empty() {
+            let outer = self.outer.take()?;
+            (self.run, self.outer) = own(self.segment, outer.stack);
+            self.run = self.run.get(outer.from.into()..)?;
         }
-        let first = segment.record::<u64>(Region::Frames, record.first_frame);
-        core::slice::from_raw_parts(first, usize::from(record.depth))
+        let (first, rest) = self.run.split_first()?;
+        self.run = rest;
+        Some(*first)
+    }
+}
+
+/// The words that a stack has of its own, and where the others are. What the file says is only believed if it is so.
+fn own(segment: &Segment, stack: u32) -> (&[u64], Option<Outer>) {
+    if !segment.is_committed(Region::Stacks, stack.saturating_add(1)) {
+        return (&[], None);
+    }
+    // SAFETY: the record is committed.
+    let record = unsafe { segment.record::<StackRecord>(Region::Stacks, stack).read() };
+    let words = |first: u32, count: u16| {
+        let is_there = segment.is_committed(Region::Frames, first.saturating_add(count.into()));
+        // SAFETY: the words are committed, and those of a stack never change.
+        is_there
+            .then(|| unsafe { core::slice::from_raw_parts(segment.record::<u64>(Region::Frames, first), count.into()) })
+    };
+    if record.flags() & stack_flags::SHARED == 0 {
+        return (words(record.first_frame, record.depth).unwrap_or_default(), None);
+    }
+    let outer = words(record.first_frame, 1).and_then(<[u64]>::first).map(|word| Outer::of_word(*word));
+    // Each is of a stack that was there before, so that no stack leads back to itself.
+    let outer = outer.filter(|outer| outer.stack < stack);
+    let own = outer.and_then(|outer| words(record.first_frame.saturating_add(1), outer.own));
+    (own.unwrap_or_default(), outer)
+}
+
+/// Where a new stack of `len` words has those that it has in common with one that was there before: in a stack that has
+/// the first of them of its own. `None` if they are spread over too many.
+fn outer(segment: &Segment, common: Common, len: usize) -> Option<Outer> {
+    let Common { mut stack, mut at, mut count } = common;
+    let mut first = None;
+    let mut runs = 1;
+    while runs < RUNS_MAX {
+        let (words, next) = own(segment, stack);
+        if at < words.len() {
+            first = first.or(Some((stack, at)));
+            let here = words.len() - at;
+            if here >= count {
+                let (stack, from) = first?;
+                return Some(Outer { own: (len - common.count) as u16, stack, from: from as u16 });
+            }
+            (at, count, runs) = (words.len(), count - here, runs + 1);
+        }
+        let next = next?;
+        (stack, at) = (next.stack, at - words.len() + usize::from(next.from));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Identity;
+
+    fn new_table() -> (StackTable, Segment) {
+        let segment = Segment::in_memory(Identity { generation: 1, exact: true, forked: false }).expect("has memory");
+        let mut table = StackTable::new();
+        assert!(table.start(&segment));
+        (table, segment)
+    }
+
+    /// Numbers as they come by chance.
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, most: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % most
+        }
+    }
+
+    /// A thread that calls and returns: its stack, outermost frame first.
+    struct Program {
+        chance: Chance,
+        calls: Vec<u64>,
+        deepest: usize,
+    }
+
+    impl Program {
+        /// What it allocates next, of which at most `most` frames are captured.
+        fn next(&mut self, most: usize) -> (Vec<u64>, u16) {
+            for _ in 0..self.chance.below(8) {
+                let returns = self.chance.below(2) == 0 || self.calls.len() >= self.deepest;
+                if returns && self.calls.len() > 3 {
+                    self.calls.pop();
+                } else {
+                    self.calls.push(0x40_0000 + self.chance.below(40) * 16);
+                }
+            }
+            let frames: Vec<u64> = self.calls.iter().rev().copied().take(most).collect();
+            (frames, if self.calls.len() > most { stack_flags::TRUNCATED } else { 0 })
+        }
+    }
+
+    /// The stacks of two threads, of which one has a label; each with its shelf.
+    fn stacks(seed: u64, count: usize) -> Vec<(usize, Vec<u64>, &'static [u64], u16)> {
+        let label: &[u64] = &[0x6c61_6265_6c21, 0x4c61_6265_0000_0006];
+        let program = |seed, deepest| Program { chance: Chance(seed), calls: vec![1, 2, 3], deepest };
+        let mut programs = [program(seed, 60), program(seed + 1, 160)];
+        let mut chance = Chance(seed + 2);
+        let all = (0..count).map(|_| {
+            let thread = chance.below(2) as usize;
+            let (frames, flags) = programs[thread].next(MAX_DEPTH);
+            (thread, frames, if chance.below(3) == 0 { label } else { &[] }, flags)
+        });
+        all.collect()
+    }
+
+    fn captured<'a>(frames: &'a [u64], label: &'a [u64], flags: u16) -> CapturedStack<'a> {
+        CapturedStack { frames, label, flags, kind: kind::HOST, device: 0, epoch: 0 }
+    }
+
+    fn runs(segment: &Segment, stack: u32) -> usize {
+        let mut frames = frames(segment, stack);
+        let mut runs = 1;
+        let mut rest = frames.run.len();
+        for _ in 0.. {
+            if frames.next().is_none() {
+                break;
+            }
+            if frames.run.len() + 1 != rest {
+                runs += 1;
+            }
+            rest = frames.run.len();
+        }
+        runs
+    }
+
+    #[test]
+    fn each_stack_reads_as_it_was_taken_in_a_fraction_of_its_words() {
+        for seed in [1, 77, 4_711] {
+            let (mut table, segment) = new_table();
+            let all = stacks(seed, 8_000);
+            let intern = |table: &mut StackTable, (shelf, frames, label, flags): &(usize, Vec<u64>, &[u64], u16)| {
+                table.intern(&segment, &captured(frames, label, *flags), || *shelf)
+            };
+            let ids: Vec<u32> = all.iter().map(|stack| intern(&mut table, stack)).collect();
+            for (id, (_, of_stack, label, _)) in ids.iter().zip(&all) {
+                let (words, len) = words(&segment, *id);
+                assert_eq!(words[..len], [of_stack, *label].concat());
+                assert!(runs(&segment, *id) <= RUNS_MAX);
+            }
+            // Known ones are found again, and nothing is added.
+            let (stacks, taken) = (table.stacks, table.frames as usize);
+            assert_eq!(all.iter().map(|stack| intern(&mut table, stack)).collect::<Vec<_>>(), ids);
+            assert_eq!((table.stacks, table.frames as usize), (stacks, taken));
+            let whole: usize = (1..stacks).map(|id| frames(&segment, id).count()).sum();
+            assert!(5 * taken < 2 * whole, "{taken} words for {whole}");
+
+            // A forked child has them all, and goes on with its own.
+            let (_, child) = new_table();
+            assert!(table.copy_to(&segment, &child));
+            let (more, flags) = (vec![5; 30], 0);
+            let new = table.intern(&child, &captured(&more, &[], flags), || 0);
+            assert_eq!(frames(&child, new).collect::<Vec<_>>(), more);
+            for id in 1..stacks {
+                assert!(frames(&child, id).eq(frames(&segment, id)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_changed_leads_nowhere() {
+        let (mut table, segment) = new_table();
+        let frames_of: Vec<u64> = (1..40).collect();
+        let first = table.intern(&segment, &captured(&frames_of, &[], 0), || 0);
+        let second = table.intern(&segment, &captured(&[&[99], &frames_of[1..]].concat(), &[], 0), || 0);
+        let word = |to: Outer| {
+            // SAFETY: the words of the second stack are committed, and nobody else has the segment.
+            unsafe {
+                let record = segment.record::<StackRecord>(Region::Stacks, second).read();
+                segment.record::<u64>(Region::Frames, record.first_frame).write(to.word());
+            }
+        };
+        assert_eq!(frames(&segment, second).count(), 39);
+        for to in [
+            Outer { own: 1, stack: second, from: 0 },
+            Outer { own: 1, stack: u32::MAX, from: 0 },
+            Outer { own: u16::MAX, stack: first, from: 0 },
+            Outer { own: 1, stack: first, from: 39 },
+            Outer { own: 0, stack: UNKNOWN, from: 0 },
+        ] {
+            word(to);
+            assert!(frames(&segment, second).count() <= 39, "{to:?}");
+        }
+        word(Outer { own: 1, stack: first, from: 30 });
+        assert_eq!(frames(&segment, second).count(), 10);
     }
 }

@@ -1,8 +1,6 @@
 //! Pools of device memory, each with the map of what lies where.
 
-use poolscope_wire::{
-    DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, MAP_CELLS, MAP_LEN, MAP_STREAMS, Region, kind,
-};
+use poolscope_wire::{DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceRecord, Header, MAP_CELLS, MAP_STREAMS, Region, kind};
 
 use super::{SegmentReader, words};
 use crate::model::memory::Place;
@@ -36,15 +34,12 @@ impl SegmentReader {
             if index < maps.count {
                 let map = maps.offset + index * u64::from(maps.record_len);
                 self.file.read_exact(&mut cells, map)?;
-                // Older segments have no more than that.
-                if maps.record_len as usize == MAP_LEN {
-                    let words_at = |at: usize, count: usize| {
-                        let mut bytes = vec![0; count * size_of::<u64>()];
-                        self.file.read_exact(&mut bytes, map + at as u64).map(|()| words(&bytes).collect())
-                    };
-                    places = words_at(MAP_CELLS, cells.len())?;
-                    streams = words_at(MAP_CELLS + MAP_CELLS * size_of::<u64>(), record.map_streams as usize)?;
-                }
+                let words_at = |at: usize, count: usize| {
+                    let mut bytes = vec![0; count * size_of::<u64>()];
+                    self.file.read_exact(&mut bytes, map + at as u64).map(|()| words(&bytes).collect())
+                };
+                places = words_at(MAP_CELLS, cells.len())?;
+                streams = words_at(MAP_CELLS + MAP_CELLS * size_of::<u64>(), record.map_streams as usize)?;
             }
             devices.push(DevicePool {
                 place: Place::of_record(record.kind, record.device),

@@ -15,15 +15,16 @@ mod whose;
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use poolscope_wire::outer::{Outer, WORDS_MAX};
 use poolscope_wire::{
     HEADER_LEN, HISTORY_LEN, Header, HeaderError, LiveRecord, MAGIC, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord,
     OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord, flags, kind, stack_flags, state,
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::model::frames::Frames;
 use crate::model::memory::Place;
 use crate::model::reach::{Holder, Search, Verdict};
 use crate::model::snapshot::{
@@ -32,10 +33,11 @@ use crate::model::snapshot::{
 use crate::process::clock;
 use crate::process::{self, ProcessWatch};
 use crate::segment::file::SegmentFile;
+use crate::segment::outline::FramePlaces;
 pub use crate::segment::outline::Outline;
-use crate::segment::outline::{FramePlaces, Places};
 use crate::segment::patience::Patience;
 pub use crate::segment::read_error::ReadError;
+use crate::segment::stack_words;
 use crate::words::printable::printable;
 use asks::Asks;
 use counters::Counters;
@@ -46,6 +48,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How often the header is copied again when a region seems to count more than it has: the writer raises
 /// `committed` before `count`, and a copy may catch the old one of the first and the new one of the second.
 const HEADER_RETRIES: usize = 4;
+
+/// So many words at most have the stacks that share some, all together: what is made of them has each of them.
+const SHARED: usize = 1 << 28;
 
 /// The longest path that Linux has.
 const PATH_MAX: usize = 4096;
@@ -79,8 +84,8 @@ pub struct SegmentReader {
     frames: Vec<u64>,
     /// The number of the first of them.
     frames_from: u64,
-    /// Those of each stack, and where they begin: all readings share them.
-    known: Vec<(usize, Arc<[u64]>)>,
+    /// Those of each stack, and where they are: all readings share them.
+    known: Vec<(stack_words::Place, Frames)>,
     copies: [Vec<u8>; 2],
     /// Sampled blocks in use at the last reading.
     live_before: usize,
@@ -220,10 +225,12 @@ impl SegmentReader {
         if with_frames {
             self.read_frames(header.region(Region::Frames))?;
         }
+        let invalid = dropped.invalid;
         let (mut stacks, of_stacks) = match self.read_stacks(&header, with_frames, &mut dropped)? {
             (.., true) => {
                 // A damaged file says something else of a stack than before.
                 self.forget_frames();
+                dropped.invalid = invalid;
                 self.read_frames(header.region(Region::Frames))?;
                 let (stacks, of_stacks, _) = self.read_stacks(&header, with_frames, &mut dropped)?;
                 (stacks, of_stacks)
@@ -372,34 +379,40 @@ impl SegmentReader {
         header: &Header,
         with_frames: bool,
         dropped: &mut Dropped,
-    ) -> Result<(Vec<Stack>, Places, bool), ReadError> {
+    ) -> Result<(Vec<Stack>, Vec<stack_words::Place>, bool), ReadError> {
         let entry = header.region(Region::Stacks);
         let frames_in_all = header.region(Region::Frames).count as usize;
         let Self { file, frames, frames_from, known, copies: [buffer, _], .. } = self;
         let mut missing = false;
-        // Stacks don't share frames; stacks of a hostile file that all point at the same ones must not multiply them.
+        // Stacks of a hostile file that all point at the same frames must not multiply them.
         let mut frames_left = frames_in_all.saturating_mul(2) + 65_536;
+        let mut shared_left = SHARED;
         let mut stacks = Vec::with_capacity(entry.count as usize);
         let mut places = Vec::with_capacity(if with_frames { 0 } else { entry.count as usize });
         file.for_each_chunk(entry, Region::Stacks, 0, buffer, |_, chunk| {
             for record in chunk.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes) {
-                let start = record.first_frame as usize;
-                let depth = usize::from(record.depth);
-                let is_valid = start + depth <= frames_in_all && depth <= frames_left;
-                let depth = if is_valid { depth } else { 0 };
-                if !is_valid {
+                let mut place = stack_words::Place::of(&record);
+                let depth = place.depth();
+                let (least, most) = if place.shares { (1, WORDS_MAX) } else { (depth, depth) };
+                let left = if place.shares { &mut shared_left } else { &mut frames_left };
+                if place.first() + least > frames_in_all || depth > most.min(*left) {
+                    place = stack_words::Place::default();
                     dropped.invalid += 1;
                 }
-                frames_left -= depth;
+                *left -= place.depth();
                 let frames = if with_frames {
-                    let new = |start: usize| frames.get(start..start + depth);
-                    let new = || start.checked_sub(*frames_from as usize).and_then(new);
-                    let found = shared(known, stacks.len(), (start, depth), new);
+                    let new = |start: usize, count: usize| {
+                        let start = start.checked_sub(*frames_from as usize)?;
+                        frames.get(start..start.checked_add(count)?)
+                    };
+                    let found = words_of(known, stacks.len(), place, new);
                     missing |= found.is_none();
-                    found.unwrap_or_default()
+                    let found = found.unwrap_or_default();
+                    dropped.invalid += u64::from(found.len() < place.depth());
+                    found
                 } else {
-                    places.push((record.first_frame, depth as u16));
-                    Arc::default()
+                    places.push(place);
+                    Frames::default()
                 };
                 stacks.push(Stack {
                     frames,
@@ -451,22 +464,43 @@ impl SegmentReader {
     }
 }
 
-/// The frames of a stack, as the readings before have them: they never change. None if they were not read.
-fn shared<'a>(
-    known: &mut Vec<(usize, Arc<[u64]>)>,
+/// The frames of a stack, as the readings before have them: they never change. None if they were not read; no frames if
+/// what the segment says of them makes no sense.
+fn words_of<'a>(
+    known: &mut Vec<(stack_words::Place, Frames)>,
     stack: usize,
-    (start, depth): (usize, usize),
-    new: impl FnOnce() -> Option<&'a [u64]>,
-) -> Option<Arc<[u64]>> {
+    place: stack_words::Place,
+    new: impl Fn(usize, usize) -> Option<&'a [u64]>,
+) -> Option<Frames> {
     if known.len() <= stack {
         known.resize_with(stack + 1, Default::default);
     }
-    let known = &mut known[stack];
     // What was read of a place stays; a damaged file may name another place each time.
-    if (known.0, known.1.len()) != (start, depth) {
-        *known = (start, if depth == 0 { Arc::default() } else { new()?.into() });
+    if known[stack].0 != place {
+        let frames = if place.shares { shared(&known[..stack], place, new)? } else { own(place, new)? };
+        known[stack] = (place, frames);
     }
-    Some(Arc::clone(&known.1))
+    Some(known[stack].1.clone())
+}
+
+/// Those of a stack that shares none. None if they were not read.
+fn own<'a>(place: stack_words::Place, new: impl Fn(usize, usize) -> Option<&'a [u64]>) -> Option<Frames> {
+    if place.depth() == 0 { Some(Frames::default()) } else { new(place.first(), place.depth()).map(Frames::from) }
+}
+
+/// Those of a stack that shares its outer ones with one of those before it.
+fn shared<'a>(
+    before: &[(stack_words::Place, Frames)],
+    place: stack_words::Place,
+    new: impl Fn(usize, usize) -> Option<&'a [u64]>,
+) -> Option<Frames> {
+    let outer = Outer::of_word(*new(place.first(), 1)?.first()?);
+    let Some((_, other)) = before.get(outer.stack as usize) else { return Some(Frames::default()) };
+    // A stack whose own words would lie past the end is none.
+    let own = new(place.first() + 1, outer.own.into()).unwrap_or_default();
+    let is_whole = own.len() == usize::from(outer.own);
+    let frames = is_whole.then(|| Frames::shared(own, other, outer.from.into(), place.depth()));
+    Some(frames.flatten().unwrap_or_default())
 }
 
 /// Bytes of what stands before the regions, as far as it exists.

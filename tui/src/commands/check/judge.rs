@@ -48,7 +48,9 @@ impl Process {
                 Some(with_remedy("not all its blocks found room in the records", &self.entry))
             }
             Verdict::Judged(report) if !report.exact => Some("it turned the recording of every allocation off".into()),
-            Verdict::Judged(report) => report.checked.as_ref().and_then(Checked::doubt),
+            Verdict::Judged(report) => {
+                report.without_stacks().or_else(|| report.checked.as_ref().and_then(Checked::doubt))
+            }
         }
     }
 

@@ -1,0 +1,180 @@
+//! The stacks that were new last, for what the next one has in common with them ([`poolscope_wire::outer`]).
+//!
+//! They are kept as a whole in private memory: a new stack is compared with them from its outermost frame on.
+
+use core::ptr;
+
+use poolscope_wire::stack_flags;
+
+use super::period;
+use super::stack_table::{CapturedStack, WORDS};
+use crate::kernel::os;
+use crate::threads::thread_pointer;
+
+/// Stacks that a new one is compared with.
+const KEPT: usize = 3;
+
+/// Where every allocation is recorded, so many threads have stacks of their own to compare theirs with.
+const SHELVES: usize = 16;
+
+/// Of two stacks that were cut at the depth limit, one may lack so many of the other's outermost frames.
+const CUT_APART: usize = 32;
+
+/// So many words at least that a stack shares are worth the word that says where they are.
+const WORTH: usize = 4;
+
+/// A stack.
+struct Kept {
+    /// Its number; 0 if the place is free.
+    stack: u32,
+    len: u16,
+    flags: u16,
+    words: [u64; WORDS],
+}
+
+/// Those that one thread's, or all threads' new stacks are compared with: a page.
+struct Shelf {
+    kept: [Kept; KEPT],
+    /// Which of them the next one takes the place of.
+    next: usize,
+}
+const _: () = assert!(size_of::<Shelf>() <= 4096);
+
+/// Words that a new stack has in common with one that was there before: its outermost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// That one's number.
+    pub stack: u32,
+    /// The first of them, counted from that one's innermost frame.
+    pub at: usize,
+    /// How many they are.
+    pub count: usize,
+}
+
+/// The stacks that were new last.
+pub struct RecentStacks {
+    /// [`SHELVES`] of them, which read as zeroes at first; null before the first stack, and without memory.
+    shelves: *mut Shelf,
+}
+
+/// Whose stacks a new one of this thread is compared with. Where every allocation is recorded there are many, and a
+/// thread's own are the most like it.
+pub fn shelf() -> usize {
+    // SAFETY: a thread's heap is never unmapped.
+    let heap = || unsafe { thread_pointer::home().as_ref() };
+    if period() <= 1 { heap().map_or(0, |heap| heap.registration.index.get() as usize) } else { 0 }
+}
+
+impl RecentStacks {
+    /// Before the first stack.
+    pub const fn new() -> Self {
+        RecentStacks { shelves: ptr::null_mut() }
+    }
+
+    fn shelf(&mut self, number: usize) -> Option<&mut Shelf> {
+        if self.shelves.is_null() {
+            self.shelves = os::map(SHELVES * size_of::<Shelf>()).cast();
+        }
+        if self.shelves.is_null() {
+            return None;
+        }
+        // SAFETY: there are so many shelves in what was mapped, zeroes are free places, and the sampler's lock is held.
+        Some(unsafe { &mut *self.shelves.add(number % SHELVES) })
+    }
+
+    /// What a new stack has most in common with one of those on a shelf; `None` if it is not worth a word.
+    pub fn common(&mut self, shelf: usize, stack: &CapturedStack<'_>) -> Option<Common> {
+        let mut most: Option<Common> = None;
+        for kept in self.shelf(shelf)?.kept.iter().filter(|kept| kept.stack != 0) {
+            let words = kept.words.get(..usize::from(kept.len)).unwrap_or_default();
+            let both_cut = stack.flags & kept.flags & stack_flags::TRUNCATED != 0;
+            for lacks in 0..if both_cut { CUT_APART } else { 1 } {
+                let Some(words) = words.len().checked_sub(lacks).and_then(|len| words.get(..len)) else { break };
+                let count = in_common(words, stack);
+                if count >= most.map_or(WORTH, |most| most.count + 1) {
+                    most = Some(Common { stack: kept.stack, at: words.len() - count, count });
+                }
+            }
+        }
+        most
+    }
+
+    /// Keeps a stack that is new on a shelf.
+    pub fn keep(&mut self, shelf: usize, number: u32, stack: &CapturedStack<'_>) {
+        let Some(shelf) = self.shelf(shelf).filter(|_| stack.len() <= WORDS) else { return };
+        let Some(place) = shelf.kept.get_mut(shelf.next) else { return };
+        (place.stack, place.len, place.flags) = (number, stack.len() as u16, stack.flags);
+        for (to, from) in place.words.iter_mut().zip(stack.frames.iter().chain(stack.label)) {
+            *to = *from;
+        }
+        shelf.next = (shelf.next + 1) % KEPT;
+    }
+}
+
+/// How many of the outermost words of both are the same.
+fn in_common(words: &[u64], stack: &CapturedStack<'_>) -> usize {
+    let of_stack = stack.label.iter().rev().chain(stack.frames.iter().rev());
+    words.iter().rev().zip(of_stack).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use poolscope_wire::kind;
+
+    use super::*;
+
+    fn stack(frames: &[u64], flags: u16) -> CapturedStack<'_> {
+        CapturedStack { frames, label: &[], flags, kind: kind::HOST, device: 0, epoch: 0 }
+    }
+
+    fn common(recent: &mut RecentStacks, frames: &[u64], flags: u16) -> Option<(u32, usize, usize)> {
+        recent.common(0, &stack(frames, flags)).map(|Common { stack, at, count }| (stack, at, count))
+    }
+
+    #[test]
+    fn a_new_stack_is_compared_with_the_last_ones_from_its_outermost_frame_on() {
+        let mut recent = RecentStacks::new();
+        assert_eq!(common(&mut recent, &[1, 2, 3, 4, 5], 0), None);
+        recent.keep(0, 7, &stack(&[9, 2, 3, 4, 5, 6], 0));
+        recent.keep(0, 8, &stack(&[9, 8, 7, 3, 4, 5, 6], 0));
+        assert_eq!(common(&mut recent, &[1, 1, 1, 2, 3, 4, 5, 6], 0), Some((7, 1, 5)));
+        assert_eq!(common(&mut recent, &[1, 7, 3, 4, 5, 6], 0), Some((8, 2, 5)));
+        // All of it, or all of the other's.
+        assert_eq!(common(&mut recent, &[3, 4, 5, 6], 0), Some((7, 2, 4)));
+        assert_eq!(common(&mut recent, &[1, 9, 2, 3, 4, 5, 6], 0), Some((7, 0, 6)));
+        // Three are not worth it, nor are frames that are the same further in.
+        assert_eq!(common(&mut recent, &[0, 4, 5, 6], 0), None);
+        assert_eq!(common(&mut recent, &[9, 2, 3, 4, 5, 1], 0), None);
+        // Another thread's has none to be compared with.
+        assert!(recent.common(1, &stack(&[9, 2, 3, 4, 5, 6], 0)).is_none());
+    }
+
+    #[test]
+    fn of_stacks_that_were_cut_one_may_lack_frames_of_the_other() {
+        let mut recent = RecentStacks::new();
+        let cut = stack_flags::TRUNCATED;
+        let frames: Vec<u64> = (100..200).collect();
+        recent.keep(0, 7, &stack(&frames[..90], cut));
+        // Deeper by three calls.
+        let deeper: Vec<u64> = [1, 2, 3].into_iter().chain(frames[..87].iter().copied()).collect();
+        assert_eq!(common(&mut recent, &deeper, cut), Some((7, 0, 87)));
+        assert_eq!(common(&mut recent, &deeper, 0), None);
+        // Less deep: it has frames that the other one lacks.
+        assert_eq!(common(&mut recent, &frames[3..93], cut), None);
+    }
+
+    #[test]
+    fn the_oldest_one_goes() {
+        let mut recent = RecentStacks::new();
+        for number in 1..=4 {
+            recent.keep(0, number, &stack(&[u64::from(number); 8], 0));
+        }
+        assert_eq!(common(&mut recent, &[1; 8], 0), None);
+        for number in 2..=4 {
+            assert_eq!(common(&mut recent, &[u64::from(number); 8], 0), Some((number, 0, 8)));
+        }
+        let long = vec![5; WORDS + 1];
+        recent.keep(0, 5, &stack(&long, 0));
+        assert_eq!(common(&mut recent, &long, 0), None);
+    }
+}

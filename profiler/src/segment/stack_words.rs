@@ -1,0 +1,105 @@
+//! Where the words of stacks lie in a segment, and how one stack's are read without all others'.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use poolscope_wire::outer::Outer;
+use poolscope_wire::{RegionEntry, StackRecord, stack_flags};
+
+use crate::model::frames::Frames;
+use crate::segment::read_error::ReadError;
+
+/// Where the words of a stack begin, and how many it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    first: u32,
+    depth: u16,
+    /// Its outer ones are another stack's: the first word says where.
+    pub(crate) shares: bool,
+}
+
+impl Place {
+    pub(crate) fn of(record: &StackRecord) -> Self {
+        let shares = record.flags() & stack_flags::SHARED != 0;
+        Self { first: record.first_frame, depth: record.depth, shares }
+    }
+
+    /// The first of them in the region.
+    pub(crate) fn first(self) -> usize {
+        self.first as usize
+    }
+
+    /// How many words the stack has.
+    pub(crate) fn depth(self) -> usize {
+        self.depth.into()
+    }
+}
+
+/// What the words of the stacks of a segment are read from, one stack at a time.
+pub(crate) struct StackWords<'a, R> {
+    places: &'a [Place],
+    region: RegionEntry,
+    /// Adds the words from one on up to the count of their region.
+    read: R,
+    /// Of stacks that share words: those that they have of their own, and where the others are.
+    known: HashMap<u32, (Arc<[u64]>, Option<Outer>)>,
+}
+
+/// So many words of a stack that shares others are read at once: few have more of their own.
+const AT_ONCE: u32 = 16;
+
+impl<'a, R: FnMut(RegionEntry, u64, &mut Vec<u64>) -> Result<(), ReadError>> StackWords<'a, R> {
+    pub(crate) fn new(places: &'a [Place], region: RegionEntry, read: R) -> Self {
+        Self { places, region, read, known: HashMap::new() }
+    }
+
+    /// The words of a stack; none if what the segment says of them makes no sense.
+    pub(crate) fn of(&mut self, stack: u32) -> Result<Frames, ReadError> {
+        let Some(place) = self.places.get(stack as usize).copied() else { return Ok(Frames::default()) };
+        if !place.shares {
+            return Ok(self.words(place.first, place.depth.into())?.into());
+        }
+        let mut words = Vec::with_capacity(place.depth());
+        let (mut of, mut from) = (stack, 0);
+        while words.len() < place.depth() {
+            let (own, outer) = self.own(of)?;
+            let run = own.get(from..).filter(|run| !run.is_empty() || of == stack).unwrap_or_default();
+            words.extend(run.iter().take(place.depth() - words.len()));
+            // Each is of a stack that was there before.
+            let Some(outer) = outer.filter(|outer| outer.stack < of && (!run.is_empty() || of == stack)) else { break };
+            (of, from) = (outer.stack, outer.from.into());
+        }
+        Ok(if words.len() == place.depth() { words.into() } else { Frames::default() })
+    }
+
+    /// The words that a stack has of its own, and where the others are.
+    fn own(&mut self, stack: u32) -> Result<(Arc<[u64]>, Option<Outer>), ReadError> {
+        if let Some(known) = self.known.get(&stack) {
+            return Ok(known.clone());
+        }
+        let place = self.places.get(stack as usize).copied().unwrap_or_default();
+        let found = if place.shares {
+            let mut words = self.words(place.first, AT_ONCE)?;
+            let outer = words.first().map(|word| Outer::of_word(*word));
+            let len = outer.map_or(0, |outer| 1 + u32::from(outer.own));
+            if len > AT_ONCE {
+                words = self.words(place.first, len)?;
+            }
+            (words.get(1..len as usize).unwrap_or_default().into(), outer)
+        } else {
+            (self.words(place.first, place.depth.into())?.into(), None)
+        };
+        self.known.insert(stack, found.clone());
+        Ok(found)
+    }
+
+    /// So many words from one on, as far as the region goes.
+    fn words(&mut self, first: u32, count: u32) -> Result<Vec<u64>, ReadError> {
+        let end = (u64::from(first) + u64::from(count)).min(self.region.count);
+        let mut words = Vec::with_capacity(count as usize);
+        if u64::from(first) < end {
+            (self.read)(RegionEntry { count: end, ..self.region }, first.into(), &mut words)?;
+        }
+        Ok(words)
+    }
+}
