@@ -17,8 +17,10 @@ pub struct Frames {
 
 /// Words that a stack has of its own.
 struct Run {
+    /// Its inner ones, and behind them its outermost, which no other stack has from it.
     words: Box<[u64]>,
-    /// Where the next ones are: a run, and the first of them in it.
+    inner: usize,
+    /// Where it goes on between these: a run, and the first of its inner words.
     outer: Option<(Arc<Run>, usize)>,
 }
 
@@ -33,13 +35,15 @@ impl Drop for Run {
 }
 
 impl Frames {
-    /// A stack that has `own` inner words, and then those of another one from its word `from` on, until they are `len`.
-    /// `None` if there are not so many, or if that one has the first of them from another one itself.
-    pub fn shared(own: &[u64], outer: &Frames, from: usize, len: usize) -> Option<Frames> {
-        let run = outer.run.as_ref().filter(|run| from < run.words.len())?;
-        let left = len.checked_sub(own.len()).filter(|left| *left <= outer.len - from)?;
+    /// A stack of `len` words that has the first `inner` of its own ones, then those of another stack from its word
+    /// `from` on, and at last the rest of its own. `None` if that one has not so many before its own last ones, or has
+    /// the first of them from another one itself.
+    pub fn shared(own: &[u64], inner: usize, outer: &Frames, from: usize, len: usize) -> Option<Frames> {
+        let run = outer.run.as_ref().filter(|run| from < run.inner)?;
+        let most = (outer.len - from).checked_sub(run.words.len() - run.inner)?;
+        let left = len.checked_sub(own.len()).filter(|left| *left <= most && inner <= own.len())?;
         let outer = (left > 0).then(|| (Arc::clone(run), from));
-        Some(Frames { run: Some(Arc::new(Run { words: own.into(), outer })), len })
+        Some(Frames { run: Some(Arc::new(Run { words: own.into(), inner, outer })), len })
     }
 
     /// How many words there are.
@@ -58,9 +62,10 @@ impl Frames {
         let runs = std::iter::from_fn(move || {
             let (run, from) = next?;
             next = run.outer.as_ref().map(|(run, from)| (&**run, *from));
-            run.words.get(from..)
+            run.words.get(from..run.inner)
         });
-        runs.flatten().copied().take(self.len)
+        let last = self.run.as_deref().map_or(&[][..], |run| &run.words[run.inner..]);
+        runs.flatten().take(self.len - last.len()).chain(last).copied()
     }
 
     /// Whether both are the same in memory, as [`Arc::ptr_eq`] says of others.
@@ -83,15 +88,14 @@ impl Frames {
 
 impl From<&[u64]> for Frames {
     fn from(words: &[u64]) -> Self {
-        let run = (!words.is_empty()).then(|| Arc::new(Run { words: words.into(), outer: None }));
-        Frames { run, len: words.len() }
+        words.to_vec().into()
     }
 }
 
 impl From<Vec<u64>> for Frames {
     fn from(words: Vec<u64>) -> Self {
         let len = words.len();
-        let run = (len > 0).then(|| Arc::new(Run { words: words.into(), outer: None }));
+        let run = (len > 0).then(|| Arc::new(Run { words: words.into(), inner: len, outer: None }));
         Frames { run, len }
     }
 }
@@ -115,29 +119,40 @@ mod tests {
     #[test]
     fn a_stack_that_shares_its_outer_frames_has_all_of_them() {
         let whole = Frames::from(vec![1, 2, 3, 4, 5]);
-        let shared = Frames::shared(&[8, 9], &whole, 2, 5).unwrap();
+        let shared = Frames::shared(&[8, 9], 2, &whole, 2, 5).unwrap();
         assert_eq!(shared.to_vec(), [8, 9, 3, 4, 5]);
         assert_eq!(shared, Frames::from(&[8, 9, 3, 4, 5][..]));
         // Not all of the other's outermost, and of three of them.
-        let third = Frames::shared(&[7], &shared, 1, 4).unwrap();
-        assert_eq!(
-            (third.to_vec(), third.outermost(2), third.outermost(9)),
-            (vec![7, 9, 3, 4], vec![3, 4], vec![7, 9, 3, 4])
-        );
+        let third = Frames::shared(&[7], 1, &shared, 1, 4).unwrap();
+        assert_eq!((third.to_vec(), third.outermost(2)), (vec![7, 9, 3, 4], vec![3, 4]));
+        assert_eq!(third.outermost(9), [7, 9, 3, 4]);
         // Nothing of its own, and nothing of the other's.
-        assert_eq!(Frames::shared(&[], &whole, 1, 4).unwrap().to_vec(), [2, 3, 4, 5]);
-        assert_eq!(Frames::shared(&[6, 7], &whole, 0, 2).unwrap().to_vec(), [6, 7]);
+        assert_eq!(Frames::shared(&[], 0, &whole, 1, 4).unwrap().to_vec(), [2, 3, 4, 5]);
+        assert_eq!(Frames::shared(&[6, 7], 2, &whole, 0, 2).unwrap().to_vec(), [6, 7]);
         assert_eq!(format!("{third:?}"), "[7, 9, 3, 4]");
+    }
+
+    #[test]
+    fn a_stack_that_shares_frames_in_its_middle_has_its_own_before_and_behind() {
+        let whole = Frames::from(vec![1, 2, 3, 4, 5]);
+        let shared = Frames::shared(&[8, 60, 61], 1, &whole, 2, 6).unwrap();
+        assert_eq!((shared.to_vec(), shared.outermost(3)), (vec![8, 3, 4, 5, 60, 61], vec![5, 60, 61]));
+        // Another one has its inner frames and what it shares, and not those behind.
+        let other = Frames::shared(&[9, 70], 1, &shared, 0, 6).unwrap();
+        assert_eq!(other.to_vec(), [9, 8, 3, 4, 5, 70]);
+        assert_eq!(Frames::shared(&[9], 1, &shared, 0, 6), None);
+        assert_eq!(Frames::shared(&[9], 1, &shared, 1, 3), None);
     }
 
     #[test]
     fn what_the_other_stack_does_not_have_is_not_shared() {
         let whole = Frames::from(vec![1, 2, 3]);
-        let shared = Frames::shared(&[8], &whole, 1, 3).unwrap();
+        let shared = Frames::shared(&[8], 1, &whole, 1, 3).unwrap();
         for (outer, from, len) in [(&whole, 0, 5), (&whole, 2, 3), (&whole, 3, 2), (&shared, 1, 2), (&whole, 0, 0)] {
-            assert_eq!(Frames::shared(&[9], outer, from, len), None, "{from} {len}");
+            assert_eq!(Frames::shared(&[9], 1, outer, from, len), None, "{from} {len}");
         }
-        assert_eq!(Frames::shared(&[9], &Frames::default(), 0, 1), None);
+        assert_eq!(Frames::shared(&[9], 2, &whole, 0, 2), None);
+        assert_eq!(Frames::shared(&[9], 1, &Frames::default(), 0, 1), None);
         assert!(Frames::default().is_empty() && Frames::from(Vec::new()).is_empty() && !whole.is_empty());
     }
 
@@ -145,7 +160,7 @@ mod tests {
     fn a_long_row_of_stacks_goes_without_much_of_a_stack() {
         let mut last = Frames::from(vec![1, 2]);
         for _ in 0..1_000_000 {
-            last = Frames::shared(&[3], &last, 0, 2).unwrap();
+            last = Frames::shared(&[3], 1, &last, 0, 2).unwrap();
         }
         assert_eq!(last.to_vec(), [3, 3]);
     }

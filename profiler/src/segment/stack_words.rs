@@ -41,7 +41,7 @@ pub(crate) struct StackWords<'a, R> {
     region: RegionEntry,
     /// Adds the words from one on up to the count of their region.
     read: R,
-    /// Of stacks that share words: those that they have of their own, and where the others are.
+    /// The words that stacks have of their own, and where they go on.
     known: HashMap<u32, (Arc<[u64]>, Option<Outer>)>,
 }
 
@@ -59,20 +59,29 @@ impl<'a, R: FnMut(RegionEntry, u64, &mut Vec<u64>) -> Result<(), ReadError>> Sta
         if !place.shares {
             return Ok(self.words(place.first, place.depth.into())?.into());
         }
+        let (own, outer) = self.own(stack)?;
+        let Some(outer) = outer else { return Ok(Frames::default()) };
+        let Some((inner, tail)) = own.split_at_checked(outer.inner.into()) else { return Ok(Frames::default()) };
         let mut words = Vec::with_capacity(place.depth());
-        let (mut of, mut from) = (stack, 0);
-        while words.len() < place.depth() {
-            let (own, outer) = self.own(of)?;
-            let run = own.get(from..).filter(|run| !run.is_empty() || of == stack).unwrap_or_default();
-            words.extend(run.iter().take(place.depth() - words.len()));
+        words.extend(inner);
+        let Some(end) = place.depth().checked_sub(tail.len()) else { return Ok(Frames::default()) };
+        let (mut before, mut next) = (stack, Some(outer));
+        while words.len() < end {
             // Each is of a stack that was there before.
-            let Some(outer) = outer.filter(|outer| outer.stack < of && (!run.is_empty() || of == stack)) else { break };
-            (of, from) = (outer.stack, outer.from.into());
+            let Some(outer) = next.filter(|outer| outer.stack < before) else { return Ok(Frames::default()) };
+            let (own, beyond) = self.own(outer.stack)?;
+            let inner = beyond.map_or(own.len(), |beyond| own.len().min(beyond.inner.into()));
+            let Some(run) = own.get(outer.from.into()..inner).filter(|run| !run.is_empty()) else {
+                return Ok(Frames::default());
+            };
+            words.extend(run.iter().take(end - words.len()));
+            (before, next) = (outer.stack, beyond);
         }
+        words.extend(tail);
         Ok(if words.len() == place.depth() { words.into() } else { Frames::default() })
     }
 
-    /// The words that a stack has of its own, and where the others are.
+    /// The words that a stack has of its own, inner ones first, and where it goes on.
     fn own(&mut self, stack: u32) -> Result<(Arc<[u64]>, Option<Outer>), ReadError> {
         if let Some(known) = self.known.get(&stack) {
             return Ok(known.clone());
@@ -81,7 +90,7 @@ impl<'a, R: FnMut(RegionEntry, u64, &mut Vec<u64>) -> Result<(), ReadError>> Sta
         let found = if place.shares {
             let mut words = self.words(place.first, AT_ONCE)?;
             let outer = words.first().map(|word| Outer::of_word(*word));
-            let len = outer.map_or(0, |outer| 1 + u32::from(outer.own));
+            let len = outer.map_or(0, |outer| 1 + u32::from(outer.inner) + u32::from(outer.tail));
             if len > AT_ONCE {
                 words = self.words(place.first, len)?;
             }

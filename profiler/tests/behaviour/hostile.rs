@@ -17,7 +17,7 @@ fn sample_with_devices() -> Segment {
     let mut sample = segment::sample_with_devices();
     sample.peak(&[64, 600_000, 1 << 20, 70_000]);
     let sharing = sample.sharing(&[0x7f00_0000_1000, 0x40_2005], 2, 1, 5);
-    let of_it = sample.sharing(&[0x7f00_0000_1010], sharing, 1, 4);
+    let of_it = sample.sharing_its_middle(&[0x7f00_0000_1010], &[0x40_3005], sharing, 1, 4);
     sample.block(sharing, 100, 1);
     sample.block(of_it, 100, 1);
     (1..40).for_each(|second| sample.total(second, second << 20));

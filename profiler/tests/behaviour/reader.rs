@@ -292,12 +292,17 @@ fn stacks_that_share_their_outer_frames_have_all_of_them_whole_and_part_by_part(
     // More of its own than is read at once, not all of the other's, and nothing of its own.
     let fourth = segment.sharing(&long[..40], third, 0, 45);
     let fifth = segment.sharing(&[], fourth, 39, 3);
+    // Some behind them, which the next one does not have; that has others.
+    let sixth = segment.sharing_its_middle(&[300], &[91, 92], second, 0, 20);
+    let seventh = segment.sharing_its_middle(&[400], &[93], sixth, 0, 19);
     let stacks = frames_both_ways(&segment);
     let of = |stack: u32| stacks.0[stack as usize].clone();
     assert_eq!(of(second), [&[100, 101], &long[10..]].concat());
     assert_eq!(of(third), [&[200, 101], &long[10..59]].concat());
     assert_eq!(of(fourth), [&long[..40], &[200, 101, 11, 12, 13]].concat());
     assert_eq!((of(fifth), stacks.1), (vec![40, 200, 101], 0));
+    assert_eq!(of(sixth), [&[300, 100, 101], &long[10..25], &[91, 92]].concat());
+    assert_eq!(of(seventh), [&[400, 300, 100, 101], &long[10..24], &[93]].concat());
 }
 
 #[test]
@@ -321,6 +326,15 @@ fn a_stack_that_shares_what_no_other_has_is_counted_and_has_no_frames() {
         let (stacks, invalid) = frames_both_ways(&segment);
         assert_eq!((stacks[shared as usize].as_slice(), stacks.last().unwrap().len()), (&[9, 2, 3][..], 0));
         assert_eq!(invalid, 1, "{stack} {from} {depth}");
+    }
+    // What the other one has behind what it shares, and more than the stack is deep.
+    let ended = segment.sharing_its_middle(&[7], &[6, 5], first, 0, 6);
+    assert_eq!(frames_both_ways(&segment).0[ended as usize], [7, 1, 2, 3, 6, 5]);
+    for (tail, depth) in [(&[][..], 6), (&[1; 9], 8)] {
+        let mut segment = segment.clone();
+        let wrong = segment.sharing_its_middle(&[8], tail, ended, 0, depth);
+        let (stacks, invalid) = frames_both_ways(&segment);
+        assert!(stacks[wrong as usize].is_empty() && invalid == 1, "{stacks:?}");
     }
     // Its own words would lie past the end.
     let at = segment.stacks.len();

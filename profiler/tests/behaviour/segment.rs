@@ -111,7 +111,12 @@ impl Segment {
     }
 
     /// Adds a stack that has `own` inner frames, and then those of another one from a place on, until they are `depth`.
-    pub fn sharing(&mut self, own: &[u64], stack: u32, from: u16, depth: u16) -> u32 {
+    pub fn sharing(&mut self, own: &[u64], stack: u32, from: u8, depth: u16) -> u32 {
+        self.sharing_its_middle(own, &[], stack, from, depth)
+    }
+
+    /// The same, with outermost frames of its own at the end.
+    pub fn sharing_its_middle(&mut self, inner: &[u64], tail: &[u64], stack: u32, from: u8, depth: u16) -> u32 {
         self.stacks.push(StackRecord {
             hash: self.stacks.len() as u64,
             first_frame: self.frames.len() as u32,
@@ -119,8 +124,9 @@ impl Segment {
             flags_and_kind: StackRecord::describe(stack_flags::SHARED, kind::HOST, 0),
             ..StackRecord::ZERO
         });
-        self.frames.push(Outer { own: own.len() as u16, stack, from }.word());
-        self.frames.extend(own);
+        self.frames.push(Outer { inner: inner.len() as u16, tail: tail.len() as u8, stack, from }.word());
+        self.frames.extend(inner);
+        self.frames.extend(tail);
         self.stacks.len() as u32 - 1
     }
 

@@ -17,13 +17,13 @@ const KEPT: usize = 3;
 /// Where every allocation is recorded, so many threads have stacks of their own to compare theirs with.
 const SHELVES: usize = 16;
 
-/// Of two stacks that were cut at the depth limit, one may lack so many of the other's outermost frames.
+/// Of two stacks that were cut at the depth limit, one has at most so many outermost frames that the other one lacks.
 const CUT_APART: usize = 32;
 
 /// So many words at least that a stack shares are worth the word that says where they are.
 const WORTH: usize = 4;
 
-/// A stack.
+/// A stack, without outermost words of its own that others can't share.
 struct Kept {
     /// Its number; 0 if the place is free.
     stack: u32,
@@ -40,7 +40,7 @@ struct Shelf {
 }
 const _: () = assert!(size_of::<Shelf>() <= 4096);
 
-/// Words that a new stack has in common with one that was there before: its outermost.
+/// Words that a new stack has in common with one that was there before: its outermost, or those before its outermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Common {
     /// That one's number.
@@ -49,6 +49,8 @@ pub struct Common {
     pub at: usize,
     /// How many they are.
     pub count: usize,
+    /// Outermost words of the new one that that one lacks: both were cut at the depth limit.
+    pub tail: usize,
 }
 
 /// The stacks that were new last.
@@ -88,22 +90,25 @@ impl RecentStacks {
         for kept in self.shelf(shelf)?.kept.iter().filter(|kept| kept.stack != 0) {
             let words = kept.words.get(..usize::from(kept.len)).unwrap_or_default();
             let both_cut = stack.flags & kept.flags & stack_flags::TRUNCATED != 0;
-            for lacks in 0..if both_cut { CUT_APART } else { 1 } {
-                let Some(words) = words.len().checked_sub(lacks).and_then(|len| words.get(..len)) else { break };
-                let count = in_common(words, stack);
+            for apart in 0..if both_cut { 2 * CUT_APART } else { 1 } {
+                // The new one lacks some of the other's outermost words, or the other way round.
+                let by = apart.div_ceil(2);
+                let (lacks, tail) = if apart % 2 == 0 { (by, 0) } else { (0, by) };
+                let Some(words) = words.len().checked_sub(lacks).and_then(|len| words.get(..len)) else { continue };
+                let count = in_common(words, stack, tail);
                 if count >= most.map_or(WORTH, |most| most.count + 1) {
-                    most = Some(Common { stack: kept.stack, at: words.len() - count, count });
+                    most = Some(Common { stack: kept.stack, at: words.len() - count, count, tail });
                 }
             }
         }
         most
     }
 
-    /// Keeps a stack that is new on a shelf.
-    pub fn keep(&mut self, shelf: usize, number: u32, stack: &CapturedStack<'_>) {
+    /// Keeps a stack that is new on a shelf, but for so many outermost words.
+    pub fn keep(&mut self, shelf: usize, number: u32, stack: &CapturedStack<'_>, tail: usize) {
         let Some(shelf) = self.shelf(shelf).filter(|_| stack.len() <= WORDS) else { return };
         let Some(place) = shelf.kept.get_mut(shelf.next) else { return };
-        (place.stack, place.len, place.flags) = (number, stack.len() as u16, stack.flags);
+        (place.stack, place.len, place.flags) = (number, (stack.len() - tail) as u16, stack.flags);
         for (to, from) in place.words.iter_mut().zip(stack.frames.iter().chain(stack.label)) {
             *to = *from;
         }
@@ -111,9 +116,9 @@ impl RecentStacks {
     }
 }
 
-/// How many of the outermost words of both are the same.
-fn in_common(words: &[u64], stack: &CapturedStack<'_>) -> usize {
-    let of_stack = stack.label.iter().rev().chain(stack.frames.iter().rev());
+/// How many of the outermost words of both are the same, but for the stack's last.
+fn in_common(words: &[u64], stack: &CapturedStack<'_>, tail: usize) -> usize {
+    let of_stack = stack.label.iter().rev().chain(stack.frames.iter().rev()).skip(tail);
     words.iter().rev().zip(of_stack).take_while(|(a, b)| a == b).count()
 }
 
@@ -128,15 +133,17 @@ mod tests {
     }
 
     fn common(recent: &mut RecentStacks, frames: &[u64], flags: u16) -> Option<(u32, usize, usize)> {
-        recent.common(0, &stack(frames, flags)).map(|Common { stack, at, count }| (stack, at, count))
+        let common = recent.common(0, &stack(frames, flags))?;
+        assert!(common.tail == 0 || flags & stack_flags::TRUNCATED != 0);
+        Some((common.stack, common.at, common.count))
     }
 
     #[test]
     fn a_new_stack_is_compared_with_the_last_ones_from_its_outermost_frame_on() {
         let mut recent = RecentStacks::new();
         assert_eq!(common(&mut recent, &[1, 2, 3, 4, 5], 0), None);
-        recent.keep(0, 7, &stack(&[9, 2, 3, 4, 5, 6], 0));
-        recent.keep(0, 8, &stack(&[9, 8, 7, 3, 4, 5, 6], 0));
+        recent.keep(0, 7, &stack(&[9, 2, 3, 4, 5, 6], 0), 0);
+        recent.keep(0, 8, &stack(&[9, 8, 7, 3, 4, 5, 6], 0), 0);
         assert_eq!(common(&mut recent, &[1, 1, 1, 2, 3, 4, 5, 6], 0), Some((7, 1, 5)));
         assert_eq!(common(&mut recent, &[1, 7, 3, 4, 5, 6], 0), Some((8, 2, 5)));
         // All of it, or all of the other's.
@@ -153,28 +160,34 @@ mod tests {
     fn of_stacks_that_were_cut_one_may_lack_frames_of_the_other() {
         let mut recent = RecentStacks::new();
         let cut = stack_flags::TRUNCATED;
-        let frames: Vec<u64> = (100..200).collect();
-        recent.keep(0, 7, &stack(&frames[..90], cut));
+        let frames: Vec<u64> = (100..300).collect();
+        recent.keep(0, 7, &stack(&frames[..90], cut), 0);
         // Deeper by three calls.
         let deeper: Vec<u64> = [1, 2, 3].into_iter().chain(frames[..87].iter().copied()).collect();
         assert_eq!(common(&mut recent, &deeper, cut), Some((7, 0, 87)));
         assert_eq!(common(&mut recent, &deeper, 0), None);
-        // Less deep: it has frames that the other one lacks.
-        assert_eq!(common(&mut recent, &frames[3..93], cut), None);
+        // Less deep: it has frames that the other one lacks, and that no later one goes on in.
+        let less = stack(&frames[3..93], cut);
+        let found = recent.common(0, &less);
+        assert_eq!(found, Some(Common { stack: 7, at: 3, count: 87, tail: 3 }));
+        recent.keep(0, 8, &less, 3);
+        let found = recent.common(0, &stack(&frames[5..95], cut));
+        assert_eq!(found, Some(Common { stack: 7, at: 5, count: 85, tail: 5 }));
+        assert_eq!(recent.common(0, &stack(&frames[60..150], cut)), None);
     }
 
     #[test]
     fn the_oldest_one_goes() {
         let mut recent = RecentStacks::new();
         for number in 1..=4 {
-            recent.keep(0, number, &stack(&[u64::from(number); 8], 0));
+            recent.keep(0, number, &stack(&[u64::from(number); 8], 0), 0);
         }
         assert_eq!(common(&mut recent, &[1; 8], 0), None);
         for number in 2..=4 {
             assert_eq!(common(&mut recent, &[u64::from(number); 8], 0), Some((number, 0, 8)));
         }
         let long = vec![5; WORDS + 1];
-        recent.keep(0, 5, &stack(&long, 0));
+        recent.keep(0, 5, &stack(&long, 0), 0);
         assert_eq!(common(&mut recent, &long, 0), None);
     }
 }

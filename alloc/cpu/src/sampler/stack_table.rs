@@ -153,8 +153,8 @@ impl StackTable {
         let id = self.stacks;
         let first_frame = self.frames;
         let outer = self.recent.common(shelf, stack).and_then(|common| outer(segment, common, stack.len()));
-        let own = outer.map_or(stack.len(), |outer| usize::from(outer.own));
-        let frames_after = first_frame.checked_add(own as u32 + u32::from(outer.is_some()))?;
+        let (inner, tail) = outer.map_or((stack.len(), 0), |outer| (outer.inner.into(), outer.tail.into()));
+        let frames_after = first_frame.checked_add((inner + tail) as u32 + u32::from(outer.is_some()))?;
         if !segment.commit(Region::Frames, frames_after) || !segment.commit(Region::Stacks, id + 1) {
             return None;
         }
@@ -165,9 +165,11 @@ impl StackTable {
                 to.write(outer.word());
                 to = to.add(1);
             }
-            let frames = own.min(stack.frames.len());
-            core::ptr::copy_nonoverlapping(stack.frames.as_ptr(), to, frames);
-            core::ptr::copy_nonoverlapping(stack.label.as_ptr(), to.add(frames), own - frames);
+            let words = stack.frames.iter().chain(stack.label);
+            for word in words.clone().take(inner).chain(words.skip(stack.len() - tail)) {
+                to.write(*word);
+                to = to.add(1);
+            }
             segment.record::<StackRecord>(Region::Stacks, id).write(StackRecord {
                 hash,
                 first_frame,
@@ -180,7 +182,7 @@ impl StackTable {
                 ..StackRecord::ZERO
             });
         }
-        self.recent.keep(shelf, id, stack);
+        self.recent.keep(shelf, id, stack, tail);
         if stack.flags & stack_flags::TRUNCATED != 0 {
             segment.header().truncated_stacks += 1;
         }
@@ -275,8 +277,11 @@ fn hash(stack: &CapturedStack<'_>) -> u64 {
 pub fn frames(segment: &Segment, stack: u32) -> Frames<'_> {
     // SAFETY: `stack` was interned in this segment, so its record is committed.
     let depth = unsafe { (*segment.record::<StackRecord>(Region::Stacks, stack)).depth };
-    let (run, outer) = own(segment, stack);
-    Frames { segment, run, outer, left: depth.into() }
+    let (run, outer) = inner(segment, stack);
+    let depth = usize::from(depth);
+    let tail = outer.map_or(&[][..], |outer| tail(segment, stack, outer));
+    let tail = if tail.len() <= depth { tail } else { &[] };
+    Frames { segment, run, outer, left: depth - tail.len(), tail }
 }
 
 /// The same as an array, and how many they are.
@@ -292,17 +297,24 @@ pub struct Frames<'a> {
     /// The next ones, as far as one stack has them of its own.
     run: &'a [u64],
     outer: Option<Outer>,
+    /// How many there are before the tail.
     left: usize,
+    tail: &'a [u64],
 }
 
 impl Iterator for Frames<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        self.left = self.left.checked_sub(1)?;
+        let Some(left) = self.left.checked_sub(1) else {
+            let (first, rest) = self.tail.split_first()?;
+            self.tail = rest;
+            return Some(*first);
+        };
+        self.left = left;
         if self.run.is_empty() {
             let outer = self.outer.take()?;
-            (self.run, self.outer) = own(self.segment, outer.stack);
+            (self.run, self.outer) = inner(self.segment, outer.stack);
             self.run = self.run.get(outer.from.into()..)?;
         }
         let (first, rest) = self.run.split_first()?;
@@ -311,43 +323,54 @@ impl Iterator for Frames<'_> {
     }
 }
 
-/// The words that a stack has of its own, and where the others are. What the file says is only believed if it is so.
-fn own(segment: &Segment, stack: u32) -> (&[u64], Option<Outer>) {
+/// So many words of the region, from one on; none if the file does not have them.
+fn stored(segment: &Segment, first: u32, count: u32) -> Option<&[u64]> {
+    let is_there = segment.is_committed(Region::Frames, first.saturating_add(count));
+    // SAFETY: the words are committed, and those of a stack never change.
+    is_there
+        .then(|| unsafe { core::slice::from_raw_parts(segment.record::<u64>(Region::Frames, first), count as usize) })
+}
+
+/// The inner words that a stack has of its own, and where it goes on. What the file says is only believed if it is so.
+fn inner(segment: &Segment, stack: u32) -> (&[u64], Option<Outer>) {
     if !segment.is_committed(Region::Stacks, stack.saturating_add(1)) {
         return (&[], None);
     }
     // SAFETY: the record is committed.
     let record = unsafe { segment.record::<StackRecord>(Region::Stacks, stack).read() };
-    let words = |first: u32, count: u16| {
-        let is_there = segment.is_committed(Region::Frames, first.saturating_add(count.into()));
-        // SAFETY: the words are committed, and those of a stack never change.
-        is_there
-            .then(|| unsafe { core::slice::from_raw_parts(segment.record::<u64>(Region::Frames, first), count.into()) })
-    };
     if record.flags() & stack_flags::SHARED == 0 {
-        return (words(record.first_frame, record.depth).unwrap_or_default(), None);
+        return (stored(segment, record.first_frame, record.depth.into()).unwrap_or_default(), None);
     }
-    let outer = words(record.first_frame, 1).and_then(<[u64]>::first).map(|word| Outer::of_word(*word));
+    let outer = stored(segment, record.first_frame, 1).and_then(<[u64]>::first).map(|word| Outer::of_word(*word));
     // Each is of a stack that was there before, so that no stack leads back to itself.
     let outer = outer.filter(|outer| outer.stack < stack);
-    let own = outer.and_then(|outer| words(record.first_frame.saturating_add(1), outer.own));
-    (own.unwrap_or_default(), outer)
+    let first = record.first_frame.saturating_add(1);
+    let inner = outer.and_then(|outer| stored(segment, first, outer.inner.into()));
+    (inner.unwrap_or_default(), outer)
 }
 
-/// Where a new stack of `len` words has those that it has in common with one that was there before: in a stack that has
-/// the first of them of its own. `None` if they are spread over too many.
+/// The outermost words that a stack has of its own, where `outer` says where it goes on.
+fn tail(segment: &Segment, stack: u32, outer: Outer) -> &[u64] {
+    // SAFETY: the stack was interned in this segment, so its record is committed.
+    let first = unsafe { (*segment.record::<StackRecord>(Region::Stacks, stack)).first_frame };
+    stored(segment, first.saturating_add(1 + u32::from(outer.inner)), outer.tail.into()).unwrap_or_default()
+}
+
+/// Where a new stack of `len` words goes on in those that it has in common with one that was there before: in a stack
+/// that has the first of them among its inner ones. `None` if they are spread over too many.
 fn outer(segment: &Segment, common: Common, len: usize) -> Option<Outer> {
-    let Common { mut stack, mut at, mut count } = common;
+    let Common { mut stack, mut at, mut count, tail } = common;
     let mut first = None;
     let mut runs = 1;
     while runs < RUNS_MAX {
-        let (words, next) = own(segment, stack);
+        let (words, next) = inner(segment, stack);
         if at < words.len() {
             first = first.or(Some((stack, at)));
             let here = words.len() - at;
             if here >= count {
                 let (stack, from) = first?;
-                return Some(Outer { own: (len - common.count) as u16, stack, from: from as u16 });
+                let inner = (len - common.count - tail) as u16;
+                return Some(Outer { inner, tail: tail as u8, stack, from: u8::try_from(from).ok()? });
             }
             (at, count, runs) = (words.len(), count - here, runs + 1);
         }
@@ -425,7 +448,7 @@ mod tests {
         let mut runs = 1;
         let mut rest = frames.run.len();
         for _ in 0.. {
-            if frames.next().is_none() {
+            if frames.left == 0 || frames.next().is_none() {
                 break;
             }
             if frames.run.len() + 1 != rest {
@@ -484,16 +507,17 @@ mod tests {
         };
         assert_eq!(frames(&segment, second).count(), 39);
         for to in [
-            Outer { own: 1, stack: second, from: 0 },
-            Outer { own: 1, stack: u32::MAX, from: 0 },
-            Outer { own: u16::MAX, stack: first, from: 0 },
-            Outer { own: 1, stack: first, from: 39 },
-            Outer { own: 0, stack: UNKNOWN, from: 0 },
+            Outer { inner: 1, tail: 0, stack: second, from: 0 },
+            Outer { inner: 1, tail: 0, stack: u32::MAX, from: 0 },
+            Outer { inner: u16::MAX, tail: 0, stack: first, from: 0 },
+            Outer { inner: 1, tail: 0, stack: first, from: 39 },
+            Outer { inner: 1, tail: u8::MAX, stack: first, from: 0 },
+            Outer { inner: 0, tail: 0, stack: UNKNOWN, from: 0 },
         ] {
             word(to);
             assert!(frames(&segment, second).count() <= 39, "{to:?}");
         }
-        word(Outer { own: 1, stack: first, from: 30 });
+        word(Outer { inner: 1, tail: 0, stack: first, from: 30 });
         assert_eq!(frames(&segment, second).count(), 10);
     }
 }

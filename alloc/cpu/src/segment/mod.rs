@@ -52,13 +52,13 @@ const CAPACITY: [(Region, u64, u64); REGION_COUNT] = [
     (Region::Tiers, 512, 512),
     (Region::Classes, 256, 256),
     (Region::Threads, 4096, 4096),
-    (Region::Stacks, 1 << 16, 1 << 22),
-    (Region::Frames, 1 << 21, 1 << 25),
+    (Region::Stacks, 1 << 16, 1 << 23),
+    (Region::Frames, 1 << 21, 1 << 26),
     (Region::Modules, 2048, 2048),
     (Region::Live, 1 << 20, 1 << 24),
     (Region::Devices, 32, 32),
     (Region::DeviceMaps, 32, 32),
-    (Region::Peaks, 1 << 16, 1 << 22),
+    (Region::Peaks, 1 << 16, 1 << 23),
 ];
 
 /// What tells a segment from others.

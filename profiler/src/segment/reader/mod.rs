@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const HEADER_RETRIES: usize = 4;
 
 /// So many words at most have the stacks that share some, all together: what is made of them has each of them.
-const SHARED: usize = 1 << 28;
+const SHARED: usize = 1 << 29;
 
 /// The longest path that Linux has.
 const PATH_MAX: usize = 4096;
@@ -61,12 +61,12 @@ fn limit(region: Region) -> u64 {
         Region::Tiers => 1 << 12,
         Region::Classes => MAX_CLASSES as u64,
         Region::Threads => 1 << 17,
-        Region::Stacks => 1 << 22,
-        Region::Frames => 1 << 25,
+        Region::Stacks => 1 << 23,
+        Region::Frames => 1 << 26,
         Region::Modules => 1 << 16,
         Region::Live => 1 << 24,
         Region::Devices | Region::DeviceMaps => 256,
-        Region::Peaks => 1 << 22,
+        Region::Peaks => 1 << 23,
     }
 }
 
@@ -497,10 +497,10 @@ fn shared<'a>(
     let outer = Outer::of_word(*new(place.first(), 1)?.first()?);
     let Some((_, other)) = before.get(outer.stack as usize) else { return Some(Frames::default()) };
     // A stack whose own words would lie past the end is none.
-    let own = new(place.first() + 1, outer.own.into()).unwrap_or_default();
-    let is_whole = own.len() == usize::from(outer.own);
-    let frames = is_whole.then(|| Frames::shared(own, other, outer.from.into(), place.depth()));
-    Some(frames.flatten().unwrap_or_default())
+    let inner = usize::from(outer.inner);
+    let own = new(place.first() + 1, inner + usize::from(outer.tail));
+    let frames = own.and_then(|own| Frames::shared(own, inner, other, outer.from.into(), place.depth()));
+    Some(frames.unwrap_or_default())
 }
 
 /// Bytes of what stands before the regions, as far as it exists.
