@@ -9,7 +9,7 @@ pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 /// Version of the layout that this crate describes.
 pub const VERSION: u32 = 12;
 
-/// The oldest version that readers take ([`older`]).
+/// The oldest version that readers take ([`older`](crate::older)).
 pub const OLDEST_VERSION: u32 = 10;
 
 /// Bytes that the header takes at the start of the file.
