@@ -468,6 +468,10 @@ fn layout_halved(exact: bool, halvings: u32) -> ([RegionEntry; REGION_COUNT], us
             // These are few, and large.
             Region::Devices | Region::DeviceMaps => (records >> (halvings / 2)).max(2),
             Region::Threads => (records >> halvings).max(32),
+            // Where all blocks are recorded, one without its stack is better than none.
+            Region::Stacks | Region::Frames | Region::Peaks if exact && halvings > 0 => {
+                (records >> (halvings + 2)).max(256)
+            }
             _ => (records >> halvings).max(256),
         };
         let capacity = (records * region.record_len() as u64).next_multiple_of(4096);
