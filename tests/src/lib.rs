@@ -15,6 +15,7 @@ pub mod pool;
 pub mod pprof;
 pub mod pprof_rules;
 pub mod process;
+pub mod pythons;
 pub mod scratch;
 pub mod terminal;
 pub mod truth;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use poolscope_e2e::compiler::{compile, compile_into, compile_rust};
-use poolscope_e2e::{Output, Pool, Program, library, poolscope};
+use poolscope_e2e::{Output, Pool, Program, library, poolscope, pythons};
 use serde_json::Value;
 
 struct Check {
@@ -232,4 +232,46 @@ fn a_rust_program_that_has_the_pool_in_itself_is_checked_by_it() {
     assert_eq!(report["proved"].as_bool(), Some(true), "{report:#}");
     let text = pool.poolscope().args(["check", "--", path]).run();
     assert!(text.stderr.contains("The program has the pool in itself"), "{}", text.report());
+}
+
+/// CPython 3.12 and later never frees what it has interned, and forgets where it is.
+#[test]
+fn immortal_strings_of_cpython_are_told_of_apart_and_other_objects_are_leaks() {
+    let pool = Pool::new();
+    let program = pool.files().join("immortal_strings");
+    let flags = ["-O1", "-g", "-fno-builtin", "-rdynamic", "-Wno-unused-result"];
+    compile_into(&program, Path::new("tests/csrc/immortal_strings.c"), &flags, &[]);
+    let output = pool.poolscope().args(["check", "--"]).arg(&program).run();
+    assert_eq!(output.code(), 23, "{}", output.report());
+    assert!(output.stderr.contains("357 B in 3 blocks leaked"), "{}", output.report());
+    let apart = "Suppressed: 3,000 B in 2 blocks: CPython's interned strings";
+    assert!(output.stderr.contains(apart), "{}", output.report());
+    // A program that does not export the name is no CPython.
+    compile_into(&program, Path::new("tests/csrc/immortal_strings.c"), &flags[..3], &[]);
+    let output = pool.poolscope().args(["check", "--"]).arg(&program).run();
+    assert!(output.stderr.contains("3,421 B in 6 blocks leaked"), "{}", output.report());
+}
+
+#[test]
+fn a_python_program_of_any_version_has_no_leaks_but_those_that_it_makes() {
+    let pythons = pythons::from_version(12);
+    if pythons.is_empty() {
+        poolscope_e2e::skip("CPython's immortal strings: there is no Python from 3.12 on");
+    }
+    let imports = "import asyncio, ctypes, decimal, email, http.server, json, logging, re, ssl, typing, unittest, xml.dom.minidom";
+    let lose = "ctypes.pythonapi.Py_IncRef(ctypes.py_object(bytes(12345)))";
+    // Many versions would take long: the first and the last.
+    let (first, last) = (pythons.first(), pythons.last());
+    for python in first.into_iter().chain(last.filter(|_| pythons.len() > 1)) {
+        let check = |script: &str| {
+            let pool = Pool::new();
+            pool.poolscope().args(["check", "--"]).arg(python).args(["-c", script]).run()
+        };
+        let clean = check(imports);
+        assert!(clean.code() == 0 && clean.stderr.contains("No leaks."), "{}", clean.report());
+        assert!(clean.stderr.contains("blocks: CPython's interned strings"), "{}", clean.report());
+        let output = check(&format!("{imports}\n{lose}"));
+        assert_eq!(output.code(), 23, "{}", output.report());
+        assert!(output.stderr.contains("in 1 block leaked, from 1 stack."), "{}", output.report());
+    }
 }

@@ -35,6 +35,7 @@ mod life;
 mod limits;
 mod loader;
 mod lsan;
+mod python;
 mod replaced;
 mod report;
 // A test build, which only clippy makes, has the standard library.

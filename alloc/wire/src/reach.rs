@@ -16,6 +16,8 @@ pub mod verdict {
     pub const INDIRECT: u16 = 4;
     /// The program has said that it is no leak, whatever points to it. What it leads to is in use as well.
     pub const IGNORED: u16 = 5;
+    /// Nothing points to it, but it is an immortal string of CPython's. What it leads to is in use.
+    pub const INTERNED: u16 = 6;
 }
 
 /// What holds a block that is in use: [`LiveRecord::leader`](crate::LiveRecord::leader) of a reachable one. The low

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::retained::retained_addresses;
-use super::suppressions::{Reason, Suppressions};
+use super::suppressions::{Reason, Suppressions, built_in};
 use super::{Claim, LeakKind, LeakReport};
 use crate::build::builder::ProfileBuilder;
 use crate::model::frames::Frames;
@@ -100,6 +100,8 @@ fn leaks_of(
     let runs = snapshot.process.state == ProcessState::Running;
     let count = |verdict| snapshot.live.iter().filter(|block| block.verdict == verdict).count() as u64;
     let checked = Checked { search, reachable: count(Verdict::Reachable), possible: count(Verdict::Possible) };
+    let interned = snapshot.live.iter().filter(|block| block.verdict == Verdict::Interned);
+    let interned = interned.fold((0, 0), |(bytes, blocks), block| (bytes + block.size, blocks + 1));
     snapshot.live.retain(|block| is_leaked(block, runs));
     forget_other_stacks(&mut snapshot);
     let is_indirect = |block: &LiveBlock| matches!(block.verdict, Verdict::Indirect(_));
@@ -133,6 +135,10 @@ fn leaks_of(
     report.leaks.append(&mut behind.leaks);
     report.take_suppressed(behind);
     report.checked = Some(checked);
+    if interned.1 > 0 {
+        let reason = Reason { text: built_in::INTERNED.to_owned(), of_program: false };
+        report.suppress(reason, interned.0, interned.1);
+    }
     (report.missed, report.nameless) = (snapshot.dropped.blocks(), direct_nameless + nameless(&snapshot.live));
     Ok(report)
 }
@@ -143,7 +149,7 @@ fn is_leaked(block: &LiveBlock, runs: bool) -> bool {
     match block.verdict {
         Verdict::Direct | Verdict::Indirect(_) => true,
         Verdict::Unknown => block.place != Place::Host && !runs,
-        Verdict::Reachable | Verdict::Possible | Verdict::Ignored => false,
+        Verdict::Reachable | Verdict::Possible | Verdict::Ignored | Verdict::Interned => false,
     }
 }
 

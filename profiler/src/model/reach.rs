@@ -22,6 +22,8 @@ pub enum Verdict {
     Indirect(u64),
     /// The program has said that it is no leak.
     Ignored,
+    /// Nothing points to it, but it is an immortal string of CPython's.
+    Interned,
 }
 
 /// What holds a block that can be reached: the last step of a shortest chain of pointers to it.
@@ -84,6 +86,7 @@ impl Verdict {
             verdict::DIRECT => Verdict::Direct,
             verdict::INDIRECT => Verdict::Indirect(leader),
             verdict::IGNORED => Verdict::Ignored,
+            verdict::INTERNED => Verdict::Interned,
             _ => Verdict::Unknown,
         }
     }

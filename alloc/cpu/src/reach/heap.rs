@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::device_library;
+use super::interned;
 use super::maps::Mapping;
 use super::mark::{Blocks, Hit};
 use super::roots::{self, Range};
@@ -218,6 +219,18 @@ impl Blocks for Heap<'_> {
         let block = self.records.get(number)?;
         let offset = address.wrapping_sub(block.address);
         (offset < block.size.max(1)).then_some(Hit { block: number, at_start: offset == 0, of_device: false })
+    }
+
+    fn is_interned(&self, number: u32) -> bool {
+        let Some((strings, block)) = interned::string_type().zip(self.records.get(number)) else { return false };
+        let mut words = [0; interned::WORDS];
+        let end = block.address + size_of_val(&words).min(block.size);
+        self.words_between(block.address, end, &mut |place, word| {
+            if let Some(to) = words.get_mut((place - block.address) / size_of::<usize>()) {
+                *to = word;
+            }
+        });
+        interned::is_immortal(words, strings)
     }
 
     #[inline]

@@ -39,6 +39,10 @@ pub trait Blocks {
     fn is_in_device_library(&self, _place: usize) -> bool {
         false
     }
+    /// Whether nobody ever frees a block, though nothing points to it.
+    fn is_interned(&self, _block: u32) -> bool {
+        false
+    }
     /// To be called some blocks before one is looked at: gets its record, and then what lies in it.
     fn fetch_record(&self, _block: u32) {}
     /// The second step.
@@ -69,6 +73,7 @@ const POSSIBLE: u8 = verdict::POSSIBLE as u8;
 const DIRECT: u8 = verdict::DIRECT as u8;
 const INDIRECT: u8 = verdict::INDIRECT as u8;
 const IGNORED: u8 = verdict::IGNORED as u8;
+const INTERNED: u8 = verdict::INTERNED as u8;
 
 impl<'a, B: Blocks> Mark<'a, B> {
     /// Nothing is marked yet in `found`, which has room for the blocks. `tag_bits` of a word are no part of an address.
@@ -127,6 +132,17 @@ impl<'a, B: Blocks> Mark<'a, B> {
     /// To be called when all roots are known: follows what they lead to, and tells leaked blocks from those that they
     /// lead to.
     pub fn follow(&mut self) {
+        self.follow_waiting();
+        for block in 0..self.blocks.len() {
+            if self.found.verdicts.as_slice()[block as usize] == 0 && self.blocks.is_interned(block) {
+                self.reach(block, INTERNED, 0);
+            }
+        }
+        self.follow_waiting();
+        self.sort_leaks();
+    }
+
+    fn follow_waiting(&mut self) {
         let mut next = 0;
         while let Some(&block) = self.waiting.as_slice().get(next) {
             if let Some(&later) = self.waiting.as_slice().get(next + AHEAD) {
@@ -148,7 +164,6 @@ impl<'a, B: Blocks> Mark<'a, B> {
             });
         }
         self.waiting.clear();
-        self.sort_leaks();
     }
 
     fn sort_leaks(&mut self) {

@@ -21,6 +21,7 @@ mod device_library;
 mod events;
 mod frame;
 mod heap;
+pub mod interned;
 pub mod kept;
 mod look;
 mod maps;

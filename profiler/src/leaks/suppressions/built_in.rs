@@ -25,6 +25,9 @@ pub(super) enum Rule {
     Through(&'static [On], On),
 }
 
+/// What is said of strings that CPython has interned.
+pub(in crate::leaks) const INTERNED: &str = "CPython's interned strings";
+
 const LOADER: On = On::Module("^ld-linux");
 const LIBC: &[On] = &[On::Module("^libc.so"), On::Module("^libc-2")];
 const LIBSTDCXX: &[On] = &[On::Module("^libstdc++.so")];
@@ -94,8 +97,8 @@ pub(super) const RULES: &[(Rule, &str)] = &[
         Rule::Through(RUST_LIBRARY, On::Function("^parking_lot_core::parking_lot::HashTable::new$")),
         "parking_lot's table of threads that wait, of which old ones stay: tokio's locks are parking_lot's",
     ),
-    (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternInPlace$")), "CPython's interned strings"),
-    (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternFromString$")), "CPython's interned strings"),
+    (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternInPlace$")), INTERNED),
+    (Rule::Through(CPYTHON, On::Function("^PyUnicode_InternFromString$")), INTERNED),
     (Rule::Through(CPYTHON, On::Function("^Py_InitializeFromConfig$")), "what CPython makes when it starts"),
 ];
 

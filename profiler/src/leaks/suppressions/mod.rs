@@ -5,7 +5,7 @@
 //! both. A comment `# poolscope: max=BLOCKS` or `max-bytes=BYTES` above a rule says how much it may hold: where a
 //! process has more, the rule holds nothing. To the other tools it is a comment.
 
-mod built_in;
+pub(super) mod built_in;
 mod frames;
 mod memcheck;
 mod programs;
