@@ -6,7 +6,6 @@ use core::ptr;
 
 use poolscope_wire::stack_flags;
 
-use super::period;
 use super::stack_table::{CapturedStack, WORDS};
 use crate::kernel::os;
 use crate::threads::thread_pointer;
@@ -14,7 +13,7 @@ use crate::threads::thread_pointer;
 /// Stacks that a new one is compared with.
 const KEPT: usize = 3;
 
-/// Where every allocation is recorded, so many threads have stacks of their own to compare theirs with.
+/// So many threads have stacks of their own to compare theirs with where every allocation is recorded.
 const SHELVES: usize = 16;
 
 /// Of two stacks that were cut at the depth limit, one has at most so many outermost frames that the other one lacks.
@@ -55,33 +54,39 @@ pub struct Common {
 
 /// The stacks that were new last.
 pub struct RecentStacks {
-    /// [`SHELVES`] of them, which read as zeroes at first; null before the first stack, and without memory.
+    /// Zeroes at first; null before the first stack, and without memory.
     shelves: *mut Shelf,
+    /// How many there are: what is mapped counts against a limit of data.
+    len: usize,
 }
 
-/// Whose stacks a new one of this thread is compared with. Where every allocation is recorded there are many, and a
-/// thread's own are the most like it.
+/// The shelf of this thread: its own stacks are the most like a new one.
 pub fn shelf() -> usize {
     // SAFETY: a thread's heap is never unmapped.
-    let heap = || unsafe { thread_pointer::home().as_ref() };
-    if period() <= 1 { heap().map_or(0, |heap| heap.registration.index.get() as usize) } else { 0 }
+    let heap = unsafe { thread_pointer::home().as_ref() };
+    heap.map_or(0, |heap| heap.registration.index.get() as usize)
 }
 
 impl RecentStacks {
     /// Before the first stack.
     pub const fn new() -> Self {
-        RecentStacks { shelves: ptr::null_mut() }
+        RecentStacks { shelves: ptr::null_mut(), len: 1 }
+    }
+
+    /// Before the first stack of a process in which every allocation is recorded: threads have shelves of their own.
+    pub fn by_thread(&mut self) {
+        self.len = SHELVES;
     }
 
     fn shelf(&mut self, number: usize) -> Option<&mut Shelf> {
         if self.shelves.is_null() {
-            self.shelves = os::map(SHELVES * size_of::<Shelf>()).cast();
+            self.shelves = os::map(self.len * size_of::<Shelf>()).cast();
         }
         if self.shelves.is_null() {
             return None;
         }
         // SAFETY: there are so many shelves in what was mapped, zeroes are free places, and the sampler's lock is held.
-        Some(unsafe { &mut *self.shelves.add(number % SHELVES) })
+        Some(unsafe { &mut *self.shelves.add(number % self.len) })
     }
 
     /// What a new stack has most in common with one of those on a shelf; `None` if it is not worth a word.
@@ -141,6 +146,7 @@ mod tests {
     #[test]
     fn a_new_stack_is_compared_with_the_last_ones_from_its_outermost_frame_on() {
         let mut recent = RecentStacks::new();
+        recent.by_thread();
         assert_eq!(common(&mut recent, &[1, 2, 3, 4, 5], 0), None);
         recent.keep(0, 7, &stack(&[9, 2, 3, 4, 5, 6], 0), 0);
         recent.keep(0, 8, &stack(&[9, 8, 7, 3, 4, 5, 6], 0), 0);

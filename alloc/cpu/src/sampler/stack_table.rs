@@ -3,7 +3,7 @@
 use poolscope_capture::MAX_DEPTH;
 use poolscope_wire::label::LABEL_WORDS;
 use poolscope_wire::outer::{Outer, RUNS_MAX, WORDS_MAX};
-use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, StackRecord, kind, stack_flags};
+use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, StackRecord, flags, kind, stack_flags};
 
 use super::recent_stacks::{Common, RecentStacks};
 use crate::kernel::os;
@@ -71,6 +71,9 @@ impl StackTable {
             return false;
         }
         self.stacks = 1;
+        if segment.header().flags & flags::EXACT != 0 {
+            self.recent.by_thread();
+        }
         let unknown = StackRecord { flags_and_kind: StackRecord::describe(0, kind::HOST, 0), ..StackRecord::ZERO };
         // SAFETY: record 0 was just committed.
         unsafe { segment.record::<StackRecord>(Region::Stacks, UNKNOWN).write(unknown) };
