@@ -114,17 +114,29 @@ impl RecentStacks {
         let Some(shelf) = self.shelf(shelf).filter(|_| stack.len() <= WORDS) else { return };
         let Some(place) = shelf.kept.get_mut(shelf.next) else { return };
         (place.stack, place.len, place.flags) = (number, (stack.len() - tail) as u16, stack.flags);
-        for (to, from) in place.words.iter_mut().zip(stack.frames.iter().chain(stack.label)) {
-            *to = *from;
-        }
+        stack.copy_to(&mut place.words);
         shelf.next = (shelf.next + 1) % KEPT;
     }
 }
 
 /// How many of the outermost words of both are the same, but for the stack's last.
 fn in_common(words: &[u64], stack: &CapturedStack<'_>, tail: usize) -> usize {
-    let of_stack = stack.label.iter().rev().chain(stack.frames.iter().rev()).skip(tail);
-    words.iter().rev().zip(of_stack).take_while(|(a, b)| a == b).count()
+    let (frames, label) = stack.without_last(tail);
+    let of_label = same_at_end(words, label);
+    if of_label < label.len() {
+        return of_label;
+    }
+    of_label + same_at_end(words.get(..words.len() - of_label).unwrap_or_default(), frames)
+}
+
+/// How many words at the end of both are the same.
+fn same_at_end(a: &[u64], b: &[u64]) -> usize {
+    const AT_ONCE: usize = 8;
+    let (blocks_of_a, blocks_of_b) = (a.as_rchunks::<AT_ONCE>().1, b.as_rchunks::<AT_ONCE>().1);
+    let blocks = blocks_of_a.iter().rev().zip(blocks_of_b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let rest = |words: &[u64]| words.len() - AT_ONCE * blocks;
+    let (a, b) = (a.get(..rest(a)).unwrap_or_default(), b.get(..rest(b)).unwrap_or_default());
+    AT_ONCE * blocks + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

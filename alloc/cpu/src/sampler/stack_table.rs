@@ -52,6 +52,23 @@ impl CapturedStack<'_> {
     pub fn len(&self) -> usize {
         self.frames.len() + self.label.len()
     }
+
+    /// The frames and the label, without so many words at their end.
+    pub fn without_last(&self, words: usize) -> (&[u64], &[u64]) {
+        let label = self.label.len().saturating_sub(words);
+        let frames = self.frames.len().saturating_sub(words.saturating_sub(self.label.len()));
+        (self.frames.get(..frames).unwrap_or_default(), self.label.get(..label).unwrap_or_default())
+    }
+
+    /// Writes the words to an array that has room for them.
+    pub fn copy_to(&self, words: &mut [u64]) {
+        if let Some((frames, rest)) = words.split_at_mut_checked(self.frames.len())
+            && let Some(label) = rest.get_mut(..self.label.len())
+        {
+            frames.copy_from_slice(self.frames);
+            label.copy_from_slice(self.label);
+        }
+    }
 }
 
 impl StackTable {
@@ -168,11 +185,11 @@ impl StackTable {
                 to.write(outer.word());
                 to = to.add(1);
             }
-            let words = stack.frames.iter().chain(stack.label);
-            for word in words.clone().take(inner).chain(words.skip(stack.len() - tail)) {
-                to.write(*word);
-                to = to.add(1);
-            }
+            let (frames, label) = stack.without_last(stack.len() - inner);
+            core::ptr::copy_nonoverlapping(frames.as_ptr(), to, frames.len());
+            core::ptr::copy_nonoverlapping(label.as_ptr(), to.add(frames.len()), label.len());
+            let last = stack.frames.iter().chain(stack.label).skip(stack.len() - tail);
+            last.enumerate().for_each(|(at, word)| to.add(inner + at).write(*word));
             segment.record::<StackRecord>(Region::Stacks, id).write(StackRecord {
                 hash,
                 first_frame,
