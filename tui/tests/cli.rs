@@ -449,7 +449,8 @@ fn a_library_that_writes_other_segments_is_refused_before_the_program_runs() {
     let said = stdout(&output);
     assert!(said.contains("libpoolscope.so: 9.9.9, commit 0123abcd, writes segments of version 99"), "{said}");
     assert!(said.contains(&format!("poolscope {}", env!("CARGO_PKG_VERSION"))), "{said}");
-    assert!(said.contains(&format!("reads versions 9 to {}", poolscope_wire::VERSION)), "{said}");
+    let (oldest, newest) = (poolscope_wire::OLDEST_VERSION, poolscope_wire::VERSION);
+    assert!(said.contains(&format!("reads versions {oldest} to {newest}")), "{said}");
 }
 
 #[test]
