@@ -234,6 +234,19 @@ fn a_rust_program_that_has_the_pool_in_itself_is_checked_by_it() {
     assert!(text.stderr.contains("The program has the pool in itself"), "{}", text.report());
 }
 
+/// What they lose is held by rules: a script that runs them can do nothing about it.
+#[test]
+fn a_script_is_not_blamed_for_what_small_programs_of_the_system_lose() {
+    let pool = Pool::new();
+    let script = "tail -n 3 /etc/passwd; expr 1 + 2; pr /etc/passwd; chown root /nowhere/at/all; column -t /etc/passwd; \
+                  /sbin/sysctl -n kernel.ostype; date; sort /etc/passwd; lsns; true";
+    let output = pool.poolscope().args(["check", "--", "sh", "-c", script]).run();
+    assert_eq!(output.code(), 0, "{}", output.report());
+    assert!(output.stderr.contains("/usr/bin/tail, a program of the system, loses"), "{}", output.report());
+    let output = pool.poolscope().args(["check", "--no-program-rules", "--", "sh", "-c", script]).run();
+    assert!(output.code() == 23 && output.stderr.contains("tail"), "{}", output.report());
+}
+
 /// CPython 3.12 and later never frees what it has interned, and forgets where it is.
 #[test]
 fn immortal_strings_of_cpython_are_told_of_apart_and_other_objects_are_leaks() {

@@ -56,8 +56,8 @@ pub struct Common {
 pub struct RecentStacks {
     /// Zeroes at first; null before the first stack, and without memory.
     shelves: *mut Shelf,
-    /// How many there are: what is mapped counts against a limit of data.
-    len: usize,
+    /// There are [`SHELVES`] of them, not one: what is mapped counts against a limit of data.
+    by_thread: bool,
 }
 
 /// The shelf of this thread: its own stacks are the most like a new one.
@@ -70,23 +70,24 @@ pub fn shelf() -> usize {
 impl RecentStacks {
     /// Before the first stack.
     pub const fn new() -> Self {
-        RecentStacks { shelves: ptr::null_mut(), len: 1 }
+        RecentStacks { shelves: ptr::null_mut(), by_thread: false }
     }
 
     /// Before the first stack of a process in which every allocation is recorded: threads have shelves of their own.
     pub fn by_thread(&mut self) {
-        self.len = SHELVES;
+        self.by_thread = true;
     }
 
     fn shelf(&mut self, number: usize) -> Option<&mut Shelf> {
+        let shelves = if self.by_thread { SHELVES } else { 1 };
         if self.shelves.is_null() {
-            self.shelves = os::map(self.len * size_of::<Shelf>()).cast();
+            self.shelves = os::map(shelves * size_of::<Shelf>()).cast();
         }
         if self.shelves.is_null() {
             return None;
         }
         // SAFETY: there are so many shelves in what was mapped, zeroes are free places, and the sampler's lock is held.
-        Some(unsafe { &mut *self.shelves.add(number % self.len) })
+        Some(unsafe { &mut *self.shelves.add(number % shelves) })
     }
 
     /// What a new stack has most in common with one of those on a shelf; `None` if it is not worth a word.
