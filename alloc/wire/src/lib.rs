@@ -23,7 +23,7 @@
 //! | [`Region::Classes`] | [`ClassRecord`] | the table of size classes, with counters that are no thread's |
 //! | [`Region::Threads`] | [`ThreadRecord`] and [`MAX_CLASSES`] [`ClassCounters`] | one for each thread heap, reused after exit |
 //! | [`Region::Stacks`] | [`StackRecord`] | every distinct call stack, with the totals of what it allocated and freed |
-//! | [`Region::Frames`] | one word | return addresses, which the stacks point into, and where those that they share are ([`outer`]) |
+//! | [`Region::Frames`] | one word | return addresses, which the stacks point into and share ([`outer`]) |
 //! | [`Region::Modules`] | [`ModuleRecord`] | executables and libraries that the frames lie in |
 //! | [`Region::Live`] | [`LiveRecord`] | every sampled block that is allocated now |
 //! | [`Region::Devices`] | [`DeviceRecord`] | pools of device memory, with their counters |

@@ -259,21 +259,21 @@ fn of_classes(snapshots: &[Snapshot]) -> Vec<Family> {
 /// What was allocated under each label that the program gave, of all memories but devices'.
 fn of_labels(snapshots: &[Snapshot]) -> Vec<Family> {
     let name = |stack: &Stack| {
-        let label =
-            label::split(&stack.frames.outermost(label::LABEL_WORDS)).1.filter(|_| stack.place == Place::Host)?;
-        Some(String::from_utf8_lossy(label.bytes()).into_owned())
+        let words = (stack.place == Place::Host).then(|| stack.frames.outermost(label::LABEL_WORDS))?;
+        Some(String::from_utf8_lossy(label::split(&words).1?.bytes()).into_owned())
     };
     let sums = |snapshot: &Snapshot, in_use: bool| {
         let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-        for stack in &snapshot.stacks {
-            if let Some(name) = name(stack) {
-                *sums.entry(name).or_default() += if in_use { 0.0 } else { stack.allocated.bytes };
+        let names: Vec<Option<String>> = snapshot.stacks.iter().map(name).collect();
+        for (stack, name) in snapshot.stacks.iter().zip(&names) {
+            if let Some(name) = name {
+                *sums.entry(name.clone()).or_default() += if in_use { 0.0 } else { stack.allocated.bytes };
             }
         }
         if in_use && !sums.is_empty() {
             for block in &snapshot.live {
-                if let Some(name) = snapshot.stacks.get(block.stack as usize).and_then(name) {
-                    *sums.entry(name).or_default() += block.amount().bytes;
+                if let Some(Some(name)) = names.get(block.stack as usize) {
+                    *sums.entry(name.clone()).or_default() += block.amount().bytes;
                 }
             }
         }

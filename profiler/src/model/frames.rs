@@ -58,6 +58,11 @@ impl Frames {
 
     /// The words, innermost first.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
+        self.runs().flatten().copied()
+    }
+
+    /// The same, as many in a row as one stack has of its own.
+    fn runs(&self) -> impl Iterator<Item = &[u64]> {
         let mut next = self.run.as_deref().map(|run| (run, 0));
         let runs = std::iter::from_fn(move || {
             let (run, from) = next?;
@@ -65,7 +70,12 @@ impl Frames {
             run.words.get(from..run.inner)
         });
         let last = self.run.as_deref().map_or(&[][..], |run| &run.words[run.inner..]);
-        runs.flatten().take(self.len - last.len()).chain(last).copied()
+        let before_last = runs.scan(self.len - last.len(), |left, run| {
+            let run = run.get(..*left).unwrap_or(run);
+            *left -= run.len();
+            (!run.is_empty() || *left > 0).then_some(run)
+        });
+        before_last.chain([last])
     }
 
     /// Whether both are the same in memory, as [`Arc::ptr_eq`] says of others.
@@ -82,7 +92,14 @@ impl Frames {
 
     /// The outermost `count` words, or all of them if they are fewer.
     pub fn outermost(&self, count: usize) -> Vec<u64> {
-        self.iter().skip(self.len.saturating_sub(count)).collect()
+        let mut skipped = self.len.saturating_sub(count);
+        let mut words = Vec::with_capacity(count.min(self.len));
+        for run in self.runs() {
+            let skip = skipped.min(run.len());
+            words.extend(&run[skip..]);
+            skipped -= skip;
+        }
+        words
     }
 }
 

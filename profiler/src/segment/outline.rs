@@ -11,14 +11,14 @@ use poolscope_wire::RegionEntry;
 use crate::model::memory::Memory;
 use crate::model::snapshot::{LiveBlock, ProcessInfo, Snapshot, Stack};
 use crate::segment::read_error::ReadError;
-use crate::segment::stack_words::{Place, StackWords};
+use crate::segment::stack_words::{FramePlace, StackWords};
 
 /// Where the frames of stacks lie.
 #[derive(Debug)]
 pub(crate) struct FramePlaces {
     /// The region of frames.
     pub(crate) region: RegionEntry,
-    pub(crate) of_stacks: Vec<Place>,
+    pub(crate) of_stacks: Vec<FramePlace>,
 }
 
 /// What a segment says but the frames of its stacks, so that a million stacks can be gone through part by part in

@@ -1,4 +1,4 @@
-//! Where the words of stacks lie in a segment, and how one stack's are read without all others'.
+//! Where the words of stacks lie in a segment: how those of all are read, and one stack's without all others'.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::segment::read_error::ReadError;
 
 /// Where the words of a stack begin, and how many it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FramePlace {
     first: u32,
     depth: u16,
     /// Its outer ones are another stack's: the first word says where.
     pub(crate) shares: bool,
 }
 
-impl Place {
+impl FramePlace {
     pub(crate) fn of(record: &StackRecord) -> Self {
         let shares = record.flags() & stack_flags::SHARED != 0;
         Self { first: record.first_frame, depth: record.depth, shares }
@@ -35,9 +35,48 @@ impl Place {
     }
 }
 
+/// The frames of a stack, as the readings before have them: they never change. None if they were not read; no frames if
+/// what the segment says of them makes no sense. `new` has the words that are new, from one on.
+pub(crate) fn of_all<'a>(
+    known: &mut Vec<(FramePlace, Frames)>,
+    stack: usize,
+    place: FramePlace,
+    new: impl Fn(usize, usize) -> Option<&'a [u64]>,
+) -> Option<Frames> {
+    if known.len() <= stack {
+        known.resize_with(stack + 1, Default::default);
+    }
+    // What was read of a place stays; a damaged file may name another place each time.
+    if known[stack].0 != place {
+        let frames = if place.shares { sharing(&known[..stack], place, new)? } else { own(place, new)? };
+        known[stack] = (place, frames);
+    }
+    Some(known[stack].1.clone())
+}
+
+/// Those of a stack that shares none. None if they were not read.
+fn own<'a>(place: FramePlace, new: impl Fn(usize, usize) -> Option<&'a [u64]>) -> Option<Frames> {
+    if place.depth() == 0 { Some(Frames::default()) } else { new(place.first(), place.depth()).map(Frames::from) }
+}
+
+/// Those of a stack that shares its outer ones with one of those before it.
+fn sharing<'a>(
+    before: &[(FramePlace, Frames)],
+    place: FramePlace,
+    new: impl Fn(usize, usize) -> Option<&'a [u64]>,
+) -> Option<Frames> {
+    let outer = Outer::of_word(*new(place.first(), 1)?.first()?);
+    let Some((_, other)) = before.get(outer.stack as usize) else { return Some(Frames::default()) };
+    // A stack whose own words would lie past the end is none.
+    let inner = usize::from(outer.inner);
+    let own = new(place.first() + 1, inner + usize::from(outer.tail));
+    let frames = own.and_then(|own| Frames::shared(own, inner, other, outer.from.into(), place.depth()));
+    Some(frames.unwrap_or_default())
+}
+
 /// What the words of the stacks of a segment are read from, one stack at a time.
 pub(crate) struct StackWords<'a, R> {
-    places: &'a [Place],
+    places: &'a [FramePlace],
     region: RegionEntry,
     /// Adds the words from one on up to the count of their region.
     read: R,
@@ -49,7 +88,7 @@ pub(crate) struct StackWords<'a, R> {
 const AT_ONCE: u32 = 16;
 
 impl<'a, R: FnMut(RegionEntry, u64, &mut Vec<u64>) -> Result<(), ReadError>> StackWords<'a, R> {
-    pub(crate) fn new(places: &'a [Place], region: RegionEntry, read: R) -> Self {
+    pub(crate) fn new(places: &'a [FramePlace], region: RegionEntry, read: R) -> Self {
         Self { places, region, read, known: HashMap::new() }
     }
 

@@ -467,10 +467,7 @@ mod tests {
         let mut frames = frames(segment, stack);
         let mut runs = 1;
         let mut rest = frames.run.len();
-        for _ in 0.. {
-            if frames.left == 0 || frames.next().is_none() {
-                break;
-            }
+        while frames.left > 0 && frames.next().is_some() {
             if frames.run.len() + 1 != rest {
                 runs += 1;
             }

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use poolscope_wire::outer::{Outer, WORDS_MAX};
+use poolscope_wire::outer::WORDS_MAX;
 use poolscope_wire::{
     HEADER_LEN, HISTORY_LEN, Header, HeaderError, LiveRecord, MAGIC, MAX_CLASSES, MODULE_PATH_MAX, ModuleRecord,
     OBJECT_ONE, PeakRecord, Region, RegionEntry, StackRecord, flags, kind, stack_flags, state,
@@ -37,7 +37,7 @@ use crate::segment::outline::FramePlaces;
 pub use crate::segment::outline::Outline;
 use crate::segment::patience::Patience;
 pub use crate::segment::read_error::ReadError;
-use crate::segment::stack_words;
+use crate::segment::stack_words::{self, FramePlace};
 use crate::words::printable::printable;
 use asks::Asks;
 use counters::Counters;
@@ -85,7 +85,7 @@ pub struct SegmentReader {
     /// The number of the first of them.
     frames_from: u64,
     /// Those of each stack, and where they are: all readings share them.
-    known: Vec<(stack_words::Place, Frames)>,
+    known: Vec<(FramePlace, Frames)>,
     copies: [Vec<u8>; 2],
     /// Sampled blocks in use at the last reading.
     live_before: usize,
@@ -379,7 +379,7 @@ impl SegmentReader {
         header: &Header,
         with_frames: bool,
         dropped: &mut Dropped,
-    ) -> Result<(Vec<Stack>, Vec<stack_words::Place>, bool), ReadError> {
+    ) -> Result<(Vec<Stack>, Vec<FramePlace>, bool), ReadError> {
         let entry = header.region(Region::Stacks);
         let frames_in_all = header.region(Region::Frames).count as usize;
         let Self { file, frames, frames_from, known, copies: [buffer, _], .. } = self;
@@ -391,12 +391,12 @@ impl SegmentReader {
         let mut places = Vec::with_capacity(if with_frames { 0 } else { entry.count as usize });
         file.for_each_chunk(entry, Region::Stacks, 0, buffer, |_, chunk| {
             for record in chunk.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes) {
-                let mut place = stack_words::Place::of(&record);
+                let mut place = FramePlace::of(&record);
                 let depth = place.depth();
                 let (least, most) = if place.shares { (1, WORDS_MAX) } else { (depth, depth) };
                 let left = if place.shares { &mut shared_left } else { &mut frames_left };
                 if place.first() + least > frames_in_all || depth > most.min(*left) {
-                    place = stack_words::Place::default();
+                    place = FramePlace::default();
                     dropped.invalid += 1;
                 }
                 *left -= place.depth();
@@ -405,7 +405,7 @@ impl SegmentReader {
                         let start = start.checked_sub(*frames_from as usize)?;
                         frames.get(start..start.checked_add(count)?)
                     };
-                    let found = words_of(known, stacks.len(), place, new);
+                    let found = stack_words::of_all(known, stacks.len(), place, new);
                     missing |= found.is_none();
                     let found = found.unwrap_or_default();
                     dropped.invalid += u64::from(found.len() < place.depth());
@@ -462,45 +462,6 @@ impl SegmentReader {
         let is_whole = before.peak_seq.is_multiple_of(2) && self.read_same_header()?.peak_seq == before.peak_seq;
         Ok(is_whole.then(|| peaks(&before)))
     }
-}
-
-/// The frames of a stack, as the readings before have them: they never change. None if they were not read; no frames if
-/// what the segment says of them makes no sense.
-fn words_of<'a>(
-    known: &mut Vec<(stack_words::Place, Frames)>,
-    stack: usize,
-    place: stack_words::Place,
-    new: impl Fn(usize, usize) -> Option<&'a [u64]>,
-) -> Option<Frames> {
-    if known.len() <= stack {
-        known.resize_with(stack + 1, Default::default);
-    }
-    // What was read of a place stays; a damaged file may name another place each time.
-    if known[stack].0 != place {
-        let frames = if place.shares { shared(&known[..stack], place, new)? } else { own(place, new)? };
-        known[stack] = (place, frames);
-    }
-    Some(known[stack].1.clone())
-}
-
-/// Those of a stack that shares none. None if they were not read.
-fn own<'a>(place: stack_words::Place, new: impl Fn(usize, usize) -> Option<&'a [u64]>) -> Option<Frames> {
-    if place.depth() == 0 { Some(Frames::default()) } else { new(place.first(), place.depth()).map(Frames::from) }
-}
-
-/// Those of a stack that shares its outer ones with one of those before it.
-fn shared<'a>(
-    before: &[(stack_words::Place, Frames)],
-    place: stack_words::Place,
-    new: impl Fn(usize, usize) -> Option<&'a [u64]>,
-) -> Option<Frames> {
-    let outer = Outer::of_word(*new(place.first(), 1)?.first()?);
-    let Some((_, other)) = before.get(outer.stack as usize) else { return Some(Frames::default()) };
-    // A stack whose own words would lie past the end is none.
-    let inner = usize::from(outer.inner);
-    let own = new(place.first() + 1, inner + usize::from(outer.tail));
-    let frames = own.and_then(|own| Frames::shared(own, inner, other, outer.from.into(), place.depth()));
-    Some(frames.unwrap_or_default())
 }
 
 /// Bytes of what stands before the regions, as far as it exists.
