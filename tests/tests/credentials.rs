@@ -1,7 +1,7 @@
 //! A process that gives root up gives it up: the pool's own thread keeps nothing. Nor is it in the way of what only
 //! processes with one thread may do.
 
-use poolscope_e2e::{Pool, Program, compiler};
+use poolscope_e2e::{Pool, Program, compiler, pprof};
 
 /// A thread: its number, and the line with its credentials.
 type Thread = (String, String);
@@ -54,6 +54,31 @@ fn no_thread_keeps_what_setuid_and_its_like_give_up() {
 #[test]
 fn the_scavenger_ends_by_itself_where_the_change_passed_it_by() {
     assert_given_up("raw");
+}
+
+/// As servers do: the segment's file can't be opened by the other user, and not found from the other root.
+#[test]
+fn a_process_that_becomes_another_user_or_takes_another_root_is_recorded_in_full() {
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        poolscope_e2e::skip("a process that becomes another user, or takes another root: it needs root");
+        return;
+    }
+    let pool = Pool::new();
+    let source = "tests/csrc/becomes_another.c";
+    let program = compiler::compile_with_headers(pool.files(), source, "becomes_another", &["-g", "-fno-builtin"]);
+    for steps in ["setuid", "chroot", "chroot setuid"] {
+        let mut running = pool.program(&program).args(steps.split(' ')).env("POOLSCOPE_PERIOD", "1").start();
+        running.wait_for_line("ready");
+        let profile = pool.files().join("profile.pb.gz");
+        let pid = running.pid().to_string();
+        pool.poolscope().args(["dump", &pid, "-o"]).arg(&profile).run().silent_success();
+        let top = pprof::pprof(pool.files(), &["-top", "-sample_index=inuse_space", "-unit=B"], &profile).stdout;
+        assert!(top.contains("of 4000000B total"), "{steps}: {source} holds 4,000,000 bytes:\n{top}");
+        let comments = pprof::pprof(pool.files(), &["-comments"], &profile).stdout;
+        assert!(!comments.contains("lost"), "{steps}: {comments}");
+        running.finish().success();
+    }
 }
 
 #[test]

@@ -77,8 +77,9 @@ pub use kernel::os::{map as map_pages, set_errno, sleep_us, unmap as unmap_pages
 pub use kernel::system_call::call as system_call;
 pub use layout::size_class::{CLASSES, SizeClass};
 pub use process::exit::finish;
+pub use process::identity::before_change as before_change_of_identity;
 pub use process::reservation::fit as fit_reservation;
 pub use process::reset::{release_unused, reset};
-pub use process::scavenger::{Paused as PausedScavenger, pause as pause_scavenger};
+pub use process::scavenger::Paused as PausedScavenger;
 pub use segment::bus_error::change_program_action;
 pub use segment::counters::{TierCounter, all as counters, get as counter};

@@ -1,7 +1,9 @@
-//! Functions by which a process changes its credentials. glibc changes those of each thread that it knows; the
-//! scavenger's thread is not among them, and would keep what the process gives up. So it ends first. It also does
-//! before functions by which a process enters other namespaces: the kernel refuses most of them to one with several
-//! threads (unshare(2), setns(2)).
+//! Functions by which a process changes its credentials, or where its paths lead.
+//!
+//! glibc changes the credentials of each thread that it knows; the scavenger's thread is not among them, and would keep
+//! what the process gives up. So it ends first. It also does before functions by which a process enters other
+//! namespaces: the kernel refuses most of them to one with several threads (unshare(2), setns(2)). And files that the
+//! process may find no more are kept open.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -57,7 +59,7 @@ macro_rules! change {
                 pool::set_errno(libc::ENOSYS);
                 return -1;
             }
-            let _paused = pool::pause_scavenger();
+            let _paused = pool::before_change_of_identity();
             let mut again: u32 = $again;
             loop {
                 // SAFETY: the C library's function of this name has this type; the caller's promise.
@@ -86,6 +88,7 @@ change! {
     setresgid(real: gid_t, effective: gid_t, saved: gid_t), "Linux", 0;
     setgroups(count: usize, groups: *const gid_t), "BSD", 0;
     initgroups(user: *const c_char, group: gid_t), "BSD", 0;
+    chroot(path: *const c_char), "BSD", 0;
     unshare(flags: c_int), "Linux", TRIES;
     setns(namespace: c_int, kind: c_int), "Linux", TRIES;
 }

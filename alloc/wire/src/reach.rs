@@ -94,6 +94,8 @@ pub mod outcome {
     pub const NO_COPY: u32 = 9;
     /// The program has turned its leak check off.
     pub const TURNED_OFF: u32 = 10;
+    /// The kernel does not say what an instance of epoll keeps for the program.
+    pub const NO_EVENTS: u32 = 11;
 
     /// Why there are no verdicts; `None` if there are some, or nobody searched.
     pub fn reason(outcome: u32) -> Option<&'static str> {
@@ -108,6 +110,7 @@ pub mod outcome {
             NO_REGISTERS => "registers can't be read here",
             NO_COPY => "the copy of the process to search in could not be made, or ended early",
             TURNED_OFF => "the program has turned its leak check off (__lsan_is_turned_off, or detect_leaks=0)",
+            NO_EVENTS => "the kernel does not say what its instances of epoll wait for (/proc/thread-self/fdinfo)",
             _ => "this poolscope does not know why",
         })
     }

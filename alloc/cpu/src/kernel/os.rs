@@ -1,8 +1,11 @@
 //! The operating system: memory, identity; clocks are in `clock.rs`, limits in `limits.rs`, what a thread sleeps on is
-//! in `waiting.rs`, signals in `signals.rs`, `/proc` in `proc_files.rs`. Nothing here allocates or keeps a lock.
+//! in `waiting.rs`, signals in `signals.rs`, `/proc` in `proc_files.rs` and `kept_proc.rs`. Nothing here allocates or
+//! keeps a lock.
 
 mod clock;
 mod copy;
+mod kept;
+mod kept_proc;
 mod limits;
 mod proc_files;
 mod signals;
@@ -14,8 +17,13 @@ pub use clock::clock_ns;
 pub use copy::{Copy, end_copy, map_shared};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
+pub use kept::{Descriptor, Kept};
+pub use kept_proc::{is_epoll, keep_proc, open as open_proc};
 pub use limits::{address_space_limit, data_limit, try_data_limit};
-pub use proc_files::{for_each_line, for_each_number, is_object_of_the_kernel, number_of, path_with};
+pub use proc_files::{
+    for_each_line, for_each_number, is_nothing_swapped, is_object_of_the_kernel, number_of, path_with, read_file,
+    read_whole_file,
+};
 // Only threads that are stopped are asked for it, which is done on this processor alone.
 #[cfg(target_arch = "x86_64")]
 pub use signals::start_of;
@@ -378,58 +386,6 @@ pub unsafe fn close(fd: c_int) {
 pub fn write(fd: c_int, bytes: &[u8]) -> isize {
     // SAFETY: reads the bytes.
     unsafe { system_call!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) as isize }
-}
-
-/// Reads the start of a file; the number of bytes read, 0 on any error.
-pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
-    if is_plain() {
-        return 0;
-    }
-    keep_errno(|| {
-        // SAFETY: open, read and close with valid arguments; the buffer's length bounds the read.
-        unsafe {
-            let fd = open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0);
-            if fd < 0 {
-                return 0;
-            }
-            let mut len = 0;
-            while len < buffer.len() {
-                let n = system_call!(libc::SYS_read, fd, buffer[len..].as_mut_ptr(), buffer.len() - len);
-                if n <= 0 {
-                    break;
-                }
-                len += n as usize;
-            }
-            close(fd);
-            len
-        }
-    })
-}
-
-/// Passes a whole file on, part by part. False if it can't be read.
-pub fn read_whole_file(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
-    if is_plain() {
-        return false;
-    }
-    let mut buffer = [0u8; 4096];
-    keep_errno(|| {
-        // SAFETY: open, read and close with valid arguments; the buffer's length bounds the read.
-        unsafe {
-            let fd = open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0);
-            if fd < 0 {
-                return false;
-            }
-            let end = loop {
-                let n = system_call!(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len());
-                match usize::try_from(n) {
-                    Ok(n) if n > 0 => f(buffer.get(..n).unwrap_or_default()),
-                    _ => break n,
-                }
-            };
-            close(fd);
-            end == 0
-        }
-    })
 }
 
 /// A page whose first word a forked child finds zeroed (`MADV_WIPEONFORK`, Linux 4.14), also after a raw `clone`

@@ -42,7 +42,7 @@ static PAUSE_MS: AtomicU64 = AtomicU64::new(0);
 const PAUSE_MIN: u64 = 1000;
 const PAUSE_MAX: u64 = 60_000;
 
-/// How many ask that there be none, see `pause_scavenger`.
+/// How many ask that there be none, see `scavenger::pause`.
 pub static PAUSES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether free memory is given back by somebody else than who frees it.

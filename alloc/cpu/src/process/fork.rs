@@ -173,7 +173,7 @@ unsafe extern "C" fn after_in_child() {
     spin_lock::forget_who_waits();
     heaps::forget_other_threads();
     keeper::forget();
-    reach::forget();
+    reach::begin_child();
     sampler::copies::forget();
     census::begin_child();
     if took_locks() {

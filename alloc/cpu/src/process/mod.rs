@@ -2,6 +2,7 @@
 
 pub mod exit;
 pub mod fork;
+pub mod identity;
 pub mod reservation;
 pub mod reset;
 pub mod scavenger;

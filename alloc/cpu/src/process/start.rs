@@ -10,6 +10,7 @@ use crate::kernel::{os, raw_thread};
 use crate::layout::lean;
 use crate::pages::keeper;
 use crate::process::{exit, fork, scavenger};
+use crate::reach;
 use crate::sampler;
 use crate::segment::counters::{self, TierCounter};
 use crate::segment::publish;
@@ -38,6 +39,7 @@ pub fn start_thread() -> Option<&'static Heap> {
         raw_thread::begin(thread_pointer::address().addr(), (&raw const BUSY).addr());
         sampler::start(slow);
         sampler::copies::start();
+        reach::begin();
         hardened::start(slow);
         tracer::wait_for_recorder(slow);
     }

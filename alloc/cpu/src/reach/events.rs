@@ -17,8 +17,10 @@ const MAX_TIMERS: usize = 1 << 16;
 pub type Kept = (usize, u64);
 
 /// Calls `f` with the data of all events that the process's instances of epoll wait for. A server has thousands of
-/// descriptors, and to ask for what `/proc` says of one takes many times what it takes to ask for its type.
-pub fn of_epoll(mut f: impl FnMut(usize, u64)) {
+/// descriptors, and to ask for what `/proc` says of one takes many times what it takes to ask for its type. False if there
+/// is an instance of which it says nothing.
+pub fn of_epoll(mut f: impl FnMut(usize, u64)) -> bool {
+    let mut known = true;
     os::for_each_number(c"/proc/thread-self/fdinfo", |descriptor| {
         if !os::is_object_of_the_kernel(descriptor) {
             return;
@@ -26,12 +28,14 @@ pub fn of_epoll(mut f: impl FnMut(usize, u64)) {
         let held_by = holder::of_descriptor(descriptor);
         let mut path = [0; 64];
         let path: &CStr = os::path_with(b"/proc/thread-self/fdinfo/", descriptor, b"", &mut path);
-        os::for_each_line(path, |line| {
+        let read = os::for_each_line(path, |line| {
             if let Some(word) = data(line) {
                 f(word, held_by);
             }
         });
+        known &= read || !os::is_epoll(descriptor);
     });
+    known
 }
 
 /// The values of the process's timers. Those of a copy of it are none of them. `None` without memory.
@@ -95,7 +99,7 @@ mod tests {
             (epoll, event, timer)
         };
         let mut found = Vec::new();
-        of_epoll(|word, held_by| found.push((word, held_by)));
+        assert!(of_epoll(|word, held_by| found.push((word, held_by))));
         found.retain(|&(found, _)| found == word);
         assert_eq!(found, [(word, holder::of_descriptor(epoll as u32))]);
         let timers = of_timers().expect("memory");

@@ -289,7 +289,9 @@ fn mark(
         roots::words(registers.0, registers.1, &mut |_, word| mark.root(word, held_by));
     }
     timers.as_slice().iter().for_each(|&(word, held_by)| mark.root(word, held_by));
-    events::of_epoll(|word, held_by| mark.root(word, held_by));
+    if !events::of_epoll(|word, held_by| mark.root(word, held_by)) {
+        return Err(outcome::NO_EVENTS);
+    }
     heap.unrecorded_words(|_, word| mark.root(word, holder::IN_USE));
     heap.in_flight(|number| mark.hold(number));
     mark.follow();

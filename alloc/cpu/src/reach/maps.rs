@@ -1,10 +1,8 @@
 //! The process's mappings, as the kernel lists them in `/proc/thread-self/maps` (proc(5)), and which of their pages
 //! were written. `/proc/self` is empty when the first thread has ended.
 
-use core::ffi::c_int;
-
 use super::table::Table;
-use crate::kernel::os;
+use crate::kernel::os::{self, Descriptor};
 use crate::kernel::system_call::system_call;
 
 /// Most mappings that are looked at: the kernel's own default limit (`vm.max_map_count`), and some more.
@@ -75,8 +73,14 @@ pub fn read() -> Option<Table<Mapping>> {
     (read && fits && !mappings.as_slice().is_empty()).then_some(mappings)
 }
 
-/// Which pages of private memory hold something: `/proc/thread-self/pagemap`.
-pub struct Pages(c_int);
+/// Which pages of private memory hold something.
+pub enum Pages {
+    /// `/proc/thread-self/pagemap` says it.
+    Listed(Descriptor),
+    /// That is closed to the process, as it is to one that has given up its user's rights or may not be dumped: what is
+    /// resident holds something, and nothing of the process is elsewhere.
+    Resident,
+}
 
 /// Bytes of a page of the kernel's.
 pub const PAGE: usize = 4096;
@@ -95,14 +99,26 @@ pub enum Content {
 impl Pages {
     /// `None` if the kernel does not say.
     pub fn open() -> Option<Pages> {
-        // SAFETY: the path ends with zero.
-        let fd = unsafe { os::open(c"/proc/thread-self/pagemap".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0) };
-        (fd >= 0).then_some(Pages(fd))
+        match os::keep_errno(|| os::open_proc(c"/proc/thread-self/pagemap")) {
+            Some(pages) => Some(Pages::Listed(pages)),
+            None => os::is_nothing_swapped().then_some(Pages::Resident),
+        }
     }
 
-    /// Calls `f` with runs of pages between two addresses that are of one kind and hold something. False if the kernel
-    /// does not say.
-    pub fn for_each_run(&self, from: usize, to: usize, mut f: impl FnMut(usize, usize, Content)) -> bool {
+    /// Calls `f` with runs of pages between two addresses of a mapping that are of one kind and hold something. False if
+    /// the kernel does not say.
+    pub fn for_each_run(
+        &self,
+        mapping: &Mapping,
+        from: usize,
+        to: usize,
+        mut f: impl FnMut(usize, usize, Content),
+    ) -> bool {
+        let Pages::Listed(listed) = self else {
+            // Of a file that has become shorter, pages may be called resident that are not there.
+            let content = if mapping.inode == 0 { Content::Memory } else { Content::Elsewhere };
+            return for_each_resident_run(from, to, content, f);
+        };
         let mut entries = [0u64; 512];
         let (mut at, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
         let mut run = (at, Content::Nothing);
@@ -111,7 +127,7 @@ impl Pages {
             let offset = (at / PAGE * size_of::<u64>()) as i64;
             // SAFETY: the kernel writes at most as many bytes as asked for.
             let read = os::keep_errno(|| unsafe {
-                system_call!(libc::SYS_pread64, self.0, entries.as_mut_ptr(), want * size_of::<u64>(), offset)
+                system_call!(libc::SYS_pread64, listed.number(), entries.as_mut_ptr(), want * size_of::<u64>(), offset)
             });
             let got = (read.max(0) as usize / size_of::<u64>()).min(want);
             if got == 0 {
@@ -133,9 +149,16 @@ impl Pages {
 
 /// Calls `f` with runs of pages of shared memory between two addresses that somebody has written. A copy of the process
 /// has none of them in its tables before it reads them, and to read one that nobody wrote would take memory for it.
-pub fn for_each_shared_run(from: usize, to: usize, mut f: impl FnMut(usize, usize, Content)) {
+pub fn for_each_shared_run(from: usize, to: usize, f: impl FnMut(usize, usize, Content)) {
+    for_each_resident_run(from, to, Content::Memory, f);
+}
+
+/// Calls `f` with runs of resident pages, as of such content. False if the kernel does not say of some, which are passed
+/// over.
+fn for_each_resident_run(from: usize, to: usize, resident: Content, mut f: impl FnMut(usize, usize, Content)) -> bool {
     let mut residence = [0u8; 512];
     let (mut at, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
+    let mut known = true;
     while at < to {
         let pages = ((to - at) / PAGE).min(residence.len());
         let end = at + pages * PAGE;
@@ -143,16 +166,19 @@ pub fn for_each_shared_run(from: usize, to: usize, mut f: impl FnMut(usize, usiz
         if unsafe { os::resident(at, pages * PAGE, residence.as_mut_ptr()) } {
             let mut run = (at, Content::Nothing);
             for (n, byte) in residence[..pages].iter().enumerate() {
-                let content = if byte & 1 == 0 { Content::Nothing } else { Content::Memory };
+                let content = if byte & 1 == 0 { Content::Nothing } else { resident };
                 if content != run.1 {
                     pass_on(run, at + n * PAGE, &mut f);
                     run = (at + n * PAGE, content);
                 }
             }
             pass_on(run, end, &mut f);
+        } else {
+            known = false;
         }
         at = end;
     }
+    known
 }
 
 fn pass_on((from, content): (usize, Content), to: usize, f: &mut impl FnMut(usize, usize, Content)) {
@@ -172,13 +198,6 @@ fn content(entry: u64) -> Content {
         _ if entry & PRESENT != 0 => Content::Memory,
         _ if entry & SWAPPED != 0 => Content::Elsewhere,
         _ => Content::Nothing,
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's.
-        os::keep_errno(|| unsafe { os::close(self.0) });
     }
 }
 
@@ -227,7 +246,7 @@ mod tests {
         assert!(own.readable && own.writable && !own.shared);
         let pages = Pages::open().expect("pages");
         let mut found = false;
-        let known = pages.for_each_run(address, address + 1, |from, to, content| {
+        let known = pages.for_each_run(own, address, address + 1, |from, to, content| {
             found = (from..to).contains(&address) && content == Content::Memory;
         });
         assert!(known && found);
@@ -245,8 +264,14 @@ mod tests {
         }
         let mut runs = Vec::new();
         let pages = Pages::open().expect("pages");
-        assert!(pages.for_each_run(page(0), page(64), |from, to, content| runs.push((from, to, content))));
-        assert_eq!(runs, [(page(3), page(5), Content::Memory), (page(9), page(10), Content::Memory)]);
+        let mapping =
+            Mapping::parse(format!("{:x}-{:x} rw-p 0 00:00 0", page(0), page(64)).as_bytes()).expect("a mapping");
+        for pages in [pages, Pages::Resident] {
+            runs.clear();
+            let note = |from, to, content| runs.push((from, to, content));
+            assert!(pages.for_each_run(&mapping, page(0), page(64), note));
+            assert_eq!(runs, [(page(3), page(5), Content::Memory), (page(9), page(10), Content::Memory)]);
+        }
         // SAFETY: nobody has it.
         unsafe { os::unmap(memory, bytes) };
     }

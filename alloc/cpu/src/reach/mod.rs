@@ -111,10 +111,18 @@ pub fn answer(slow: SlowPath, asked: Asked) {
     bell::answer(asked.request);
 }
 
+/// To be called at the process's start: keeps what a search at its end is to be made by.
+pub fn begin() {
+    if is_asked_for() {
+        os::keep_proc();
+    }
+}
+
 /// In a forked child: no thread of its parent's searches in it.
-pub fn forget() {
+pub fn begin_child() {
     SEARCHER.store(0, Ordering::Release);
     stop::forget();
+    begin();
 }
 
 /// Kernel id of the thread that searches, of which there is one at a time; 0 if none does.

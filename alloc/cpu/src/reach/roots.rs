@@ -123,7 +123,7 @@ impl Roots<'_> {
                     if self.mappings[at].shared {
                         maps::for_each_shared_run(from, to, &mut run);
                     } else {
-                        known &= pages.for_each_run(from, to, &mut run);
+                        known &= pages.for_each_run(&self.mappings[at], from, to, &mut run);
                     }
                 });
             });
@@ -222,7 +222,7 @@ fn for_each_control_block(mapping: &Mapping, pages: &Pages, mut f: impl FnMut(us
     // The C library aligns them so.
     const ALIGN: usize = 64;
     let mut next = mapping.start;
-    pages.for_each_run(mapping.start, mapping.end, |from, to, content| {
+    pages.for_each_run(mapping, mapping.start, mapping.end, |from, to, content| {
         if content != Content::Memory {
             return;
         }

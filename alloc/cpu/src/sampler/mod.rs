@@ -42,7 +42,7 @@ use crate::segment::counters::{self, ClassCounter, TierCounter};
 use crate::segment::modules;
 use crate::segment::ownership::{self, mark_own, own_segment};
 use crate::segment::publish::write_classes;
-use crate::segment::{Identity, Segment};
+use crate::segment::{self, Identity, Segment};
 use crate::settings;
 use crate::sync::apart::Apart;
 use crate::sync::spin_lock::{ForkLock, SlowPath, SpinLock};
@@ -418,6 +418,13 @@ pub fn scope_counts(slow: SlowPath, scope: u32) -> Option<Counts> {
 /// Samples of this process that found no room in the live table.
 pub fn dropped(slow: SlowPath) -> u64 {
     SAMPLER.lock(slow).segment.map_or(0, |segment| segment.header().dropped_live)
+}
+
+/// To be called before the process changes who it is, or where its paths lead: it may find its segment's file by them no
+/// more.
+pub fn keep_segment_open(slow: SlowPath) {
+    let _sampler = SAMPLER.lock(slow);
+    segment::keep_open(own_segment());
 }
 
 /// Makes the segment of a forked child, which otherwise comes with its first sample.

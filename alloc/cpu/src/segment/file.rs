@@ -2,14 +2,17 @@
 //! they are touched.
 //!
 //! No file is kept open: it is opened by its path whenever a part of it is to exist, and closed again. Only what every
-//! segment has from the start comes while the new file is still open.
+//! segment has from the start comes while the new file is still open. A process that changes who it is, or where its
+//! paths lead, keeps descriptors from then on ([`keep_open`]).
 
 use core::ffi::CStr;
+
+use poolscope_wire::trace::TRACE_SUFFIX;
 
 use super::process_start::Start;
 use super::{HEAD_LEN, blocks};
 use crate::kernel::message::decimal;
-use crate::kernel::os;
+use crate::kernel::os::{self, Descriptor, Kept};
 use crate::kernel::system_call::system_call;
 use crate::settings;
 
@@ -21,21 +24,39 @@ pub(super) const NO_ROOM: &str = "its file system is full, or files may not be s
 /// Path of the segment's file, for growing and removing it; empty if there is no file.
 static mut PATH: [u8; PATH_MAX] = [0; PATH_MAX];
 
+/// Its descriptor, of a process that may not find it by its path any more.
+static OWN: Kept = Kept::none();
+/// The same of a file beside it.
+static BESIDE: Kept = Kept::none();
+/// The same of their folder, in which a forked child makes its own.
+static FOLDER: Kept = Kept::none();
+
+/// How a folder is opened in which files are made.
+const AS_FOLDER: libc::c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+
 /// The segment's file, open.
-pub(super) struct File(libc::c_int);
+pub(super) struct File(Descriptor);
 
 impl File {
     /// Allocates its blocks from `offset` on. False if the file system is full.
     pub(super) fn allocate(&self, offset: u64, len: u64) -> bool {
-        os::keep_errno(|| blocks::allocate(self.0, offset, len))
+        os::keep_errno(|| blocks::allocate(self.0.number(), offset, len))
     }
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor is this one's.
-        os::keep_errno(|| unsafe { os::close(self.0) });
+/// Why there is no folder.
+const NO_FOLDER: &str = "its folder can't be made";
+
+/// Whether a user's files are safe in a folder: nobody else may put files there, or remove them. Or it is root's, and as
+/// `/tmp` is: nobody touches the files of others.
+fn may_be_used(folder: &Descriptor, user: u32) -> Result<(), &'static str> {
+    // SAFETY: a string that ends with zero.
+    let about = unsafe { os::file_state(folder.number(), c"".as_ptr()) }.ok_or(NO_FOLDER)?;
+    let is_everybodys = about.st_uid == 0 && about.st_mode & libc::S_ISVTX != 0;
+    if is_everybodys || (about.st_uid == user && about.st_mode & 0o022 == 0) {
+        return Ok(());
     }
+    Err("its folder belongs to another user, or others may write to it")
 }
 
 /// Makes the file and maps it over `len` bytes that are reserved at `place`, of which the header is usable then.
@@ -54,42 +75,46 @@ pub(super) unsafe fn create(generation: u64, start: &Start, place: *mut u8, len:
                 path.push_number(u64::from(uid));
             }
         }
-        libc::mkdir(path.as_ptr(), 0o700);
-        let folder = os::file_state(libc::AT_FDCWD, path.as_ptr());
-        let Some(info) = folder.filter(|info| info.st_mode & libc::S_IFMT == libc::S_IFDIR) else {
-            return Err("its folder can't be made");
+        let kept = FOLDER.descriptor().filter(|kept| may_be_used(kept, uid).is_ok());
+        // By its path it may not be found any more, or another one.
+        let is_kept = kept.is_some();
+        let folder = match kept {
+            Some(kept) => kept,
+            None => {
+                libc::mkdir(path.as_ptr(), 0o700);
+                Descriptor::open(path.as_c_str(), AS_FOLDER).ok_or(NO_FOLDER)?
+            }
         };
-        if info.st_uid != uid || info.st_mode & 0o022 != 0 {
-            return Err("its folder belongs to another user, or others may write to it");
-        }
+        may_be_used(&folder, uid)?;
         let pid = os::process_id();
-        remove_older(path.as_ptr(), pid, start);
+        remove_older(folder.number(), pid, start);
         path.push(b"/");
+        let name_at = path.len;
         path.push_number(u64::from(pid));
         path.push(b".");
         path.push_hex(generation);
         if path.overflow {
             return Err("the path of its folder is too long");
         }
-        let fd = os::open(
-            path.as_ptr(),
-            libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW,
-            0o600,
-        );
-        if fd < 0 {
+        let name = path.from(name_at);
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let Some(opened) = Descriptor::open_at(folder.number(), name, flags, 0o600) else {
             return Err("its file can't be made");
-        }
-        let file = File(fd);
+        };
+        let file = File(opened);
         let allocated = file.allocate(0, HEAD_LEN as u64);
         let p = if allocated {
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
-            libc::mmap(place.cast(), len, libc::PROT_NONE, flags, fd, 0)
+            libc::mmap(place.cast(), len, libc::PROT_NONE, flags, file.0.number(), 0)
         } else {
             libc::MAP_FAILED
         };
         if p == libc::MAP_FAILED || !os::commit(place, HEAD_LEN) {
-            libc::unlink(path.as_ptr());
+            system_call!(libc::SYS_unlinkat, folder.number(), name.as_ptr(), 0);
             return Err(if allocated { "it can't be mapped" } else { NO_ROOM });
+        }
+        if is_kept {
+            OWN.keep(&file.0);
         }
         // On a disk, each first touch of a page would else bring 31 others along, of which most are never used.
         libc::madvise(place.cast(), len, libc::MADV_RANDOM);
@@ -102,18 +127,16 @@ pub(super) unsafe fn create(generation: u64, start: &Start, place: *mut u8, len:
 /// same id stay: somebody may still want to read them.
 ///
 /// # Safety
-/// `dir` is a string that ends with zero.
-unsafe fn remove_older(dir: *const libc::c_char, pid: u32, start: &Start) {
+/// `folder` is an open folder.
+unsafe fn remove_older(folder: libc::c_int, pid: u32, start: &Start) {
     let mut prefix = PathBuffer::new();
     prefix.push_number(u64::from(pid));
     prefix.push(b".");
     // SAFETY: the buffer bounds what the kernel writes; records are walked within the length that it returned. The C
     // library's readdir would allocate.
     unsafe {
-        let fd = os::open(dir, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
-        if fd < 0 {
-            return;
-        }
+        let Some(folder) = Descriptor::open_at(folder, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return };
+        let fd = folder.number();
         let mut buffer = [0u64; 512];
         loop {
             let n = system_call!(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), size_of_val(&buffer));
@@ -134,25 +157,63 @@ unsafe fn remove_older(dir: *const libc::c_char, pid: u32, start: &Start) {
                 at += usize::from(length.max(1));
             }
         }
-        os::close(fd);
     }
+}
+
+/// Keeps the files open, and their folder: by their paths this process may not find them any more, or not be allowed to
+/// open them. The segment is this process's own; if it is not, `has_own` is false, and only the folder is kept. The
+/// caller holds the sampler's lock.
+pub fn keep_open(has_own: bool) {
+    os::keep_errno(|| {
+        let (Some(own), Some(trace)) = (path_beside(""), path_beside(TRACE_SUFFIX)) else { return };
+        let keep = |kept: &Kept, path: &CStr, flags| {
+            if let Some(opened) = Descriptor::open(path, flags) {
+                kept.keep(&opened);
+            }
+        };
+        if has_own {
+            keep(&OWN, own.as_c_str(), libc::O_RDWR | libc::O_NOFOLLOW);
+            keep(&BESIDE, trace.as_c_str(), libc::O_RDWR | libc::O_NOFOLLOW);
+        }
+        let mut folder = PathBuffer::new();
+        let bytes = own.as_c_str().to_bytes();
+        folder.push(&bytes[..bytes.iter().rposition(|&byte| byte == b'/').unwrap_or(0)]);
+        keep(&FOLDER, folder.as_c_str(), AS_FOLDER);
+    });
 }
 
 /// Removes the file, if there is one.
 pub(super) fn remove() {
-    let path = &raw const PATH;
-    // SAFETY: the path is only changed under the sampler's lock, when a segment is made.
-    unsafe {
-        if (*path)[0] != 0 {
-            os::keep_errno(|| libc::unlink(path.cast()));
-        }
+    if let Some(path) = path_beside("") {
+        unlink(&path);
     }
+}
+
+/// Removes a file of the folder.
+fn unlink(path: &PathBuffer) {
+    // SAFETY: strings that end with zero.
+    os::keep_errno(|| unsafe {
+        if libc::unlink(path.as_ptr()) != 0
+            && let Some(folder) = FOLDER.descriptor()
+        {
+            system_call!(libc::SYS_unlinkat, folder.number(), path.name().as_ptr(), 0);
+        }
+    });
 }
 
 /// Forgets the file: from now on there is none.
 pub(super) fn forget() {
     // SAFETY: the caller holds the sampler's lock, as all who touch the path do.
     unsafe { PATH[0] = 0 };
+    OWN.end();
+    BESIDE.end();
+}
+
+/// Opens the segment's file, or the one beside it whose name ends with `suffix`. errno may change.
+fn open_beside(suffix: &str, access: libc::c_int) -> Option<Descriptor> {
+    let path = path_beside(suffix)?;
+    let kept = if suffix.is_empty() { &OWN } else { &BESIDE };
+    Descriptor::open(path.as_c_str(), access | libc::O_NOFOLLOW).or_else(|| kept.descriptor())
 }
 
 /// What came of [`allocate`].
@@ -169,26 +230,20 @@ pub(super) enum Allocated {
 /// Allocates the blocks of the file, of at least `least` bytes, from `offset` on, which it does not have yet, so that
 /// touching them can't fail.
 pub(super) fn allocate(offset: u64, len: u64, least: u64) -> Allocated {
-    let path = &raw const PATH;
-    // SAFETY: the path is a string that ends with zero; the caller holds the sampler's lock.
-    os::keep_errno(|| unsafe {
-        if (*path)[0] == 0 {
+    os::keep_errno(|| {
+        if !is_there() {
             return Allocated::Yes;
         }
-        let fd = os::open(path.cast(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
-        if fd < 0 {
-            return Allocated::No;
-        }
-        let state = os::file_state(fd, c"".as_ptr());
-        let result = if state.is_some_and(|state| (state.st_size as u64) < least) {
+        let Some(file) = open_beside("", libc::O_RDWR) else { return Allocated::No };
+        // SAFETY: a string that ends with zero.
+        let state = unsafe { os::file_state(file.number(), c"".as_ptr()) };
+        if state.is_some_and(|state| (state.st_size as u64) < least) {
             Allocated::CutOff
-        } else if blocks::allocate(fd, offset, len) {
+        } else if blocks::allocate(file.number(), offset, len) {
             Allocated::Yes
         } else {
             Allocated::No
-        };
-        os::close(fd);
-        result
+        }
     })
 }
 
@@ -196,17 +251,11 @@ pub(super) fn allocate(offset: u64, len: u64, least: u64) -> Allocated {
 /// are touched again. Returns whether it worked: not where the file can't be opened,
 /// so that nothing goes which could not be had again.
 pub(super) fn release(offset: u64, len: u64) -> bool {
-    let path = &raw const PATH;
-    // SAFETY: as in `allocate`.
-    os::keep_errno(|| unsafe {
-        let fd = os::open(path.cast(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
-        if fd < 0 {
-            return false;
-        }
+    os::keep_errno(|| {
+        let Some(file) = open_beside("", libc::O_RDWR) else { return false };
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let done = system_call!(libc::SYS_fallocate, fd, how, offset, len) == 0;
-        os::close(fd);
-        done
+        // SAFETY: the caller's pages, which nobody needs.
+        unsafe { system_call!(libc::SYS_fallocate, file.number(), how, offset, len) == 0 }
     })
 }
 
@@ -234,12 +283,17 @@ fn path_beside(suffix: &str) -> Option<PathBuffer> {
 /// folder or room.
 pub fn create_beside(suffix: &str, len: usize) -> Option<*mut u8> {
     let path = path_beside(suffix)?;
-    // SAFETY: as in `create`.
-    os::keep_errno(|| unsafe {
-        libc::unlink(path.as_ptr());
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        let fd = os::open(path.as_ptr(), flags, 0o600);
-        map_part(fd, 0, len)
+    os::keep_errno(|| {
+        unlink(&path);
+        BESIDE.end();
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let opened = Descriptor::open_at(libc::AT_FDCWD, path.as_c_str(), flags, 0o600);
+        let opened = opened.or_else(|| {
+            let made = Descriptor::open_at(FOLDER.descriptor()?.number(), path.name(), flags, 0o600)?;
+            BESIDE.keep(&made);
+            Some(made)
+        });
+        map_part(&opened?, 0, len)
     })
 }
 
@@ -258,33 +312,19 @@ pub fn room_beside(suffix: &str) -> u64 {
 
 /// Makes `len` bytes from `offset` on of a file beside the segment's exist, and maps them. `None` without room.
 pub fn map_beside(suffix: &str, offset: u64, len: usize) -> Option<*mut u8> {
-    let path = path_beside(suffix)?;
-    // SAFETY: as above.
-    os::keep_errno(|| unsafe {
-        let fd = os::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
-        map_part(fd, offset, len)
-    })
+    os::keep_errno(|| map_part(&open_beside(suffix, libc::O_RDWR)?, offset, len))
 }
 
-/// Maps a part of a file, after its blocks were allocated so that touching them can't fail; closes the file. A forked
-/// child does not get the mapping.
-///
-/// # Safety
-/// `fd` is the caller's, or negative.
-unsafe fn map_part(fd: libc::c_int, offset: u64, len: usize) -> Option<*mut u8> {
-    if fd < 0 {
+/// Maps a part of a file, after its blocks were allocated so that touching them can't fail. A forked child does not get
+/// the mapping.
+fn map_part(file: &Descriptor, offset: u64, len: usize) -> Option<*mut u8> {
+    if !blocks::allocate(file.number(), offset, len as u64) {
         return None;
     }
-    // SAFETY: system calls on a descriptor of the caller's.
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping touches nothing that exists.
     unsafe {
-        let allocated = blocks::allocate(fd, offset, len as u64);
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let p = if allocated {
-            libc::mmap(core::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, offset as i64)
-        } else {
-            libc::MAP_FAILED
-        };
-        os::close(fd);
+        let p = libc::mmap(core::ptr::null_mut(), len, access, libc::MAP_SHARED, file.number(), offset as i64);
         if p == libc::MAP_FAILED {
             return None;
         }
@@ -295,24 +335,19 @@ unsafe fn map_part(fd: libc::c_int, offset: u64, len: usize) -> Option<*mut u8> 
 
 /// Gives back the memory of a file beside the segment's, also of parts that are mapped: they read as zero.
 pub fn empty_beside(suffix: &str) {
-    let Some(path) = path_beside(suffix) else { return };
-    // SAFETY: a string that ends with zero; the descriptor is closed.
-    os::keep_errno(|| unsafe {
-        let fd = os::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
-        if fd >= 0 {
-            let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // Longer than any trace.
-            system_call!(libc::SYS_fallocate, fd, how, 0u64, 1u64 << 44);
-            os::close(fd);
-        }
+    os::keep_errno(|| {
+        let Some(file) = open_beside(suffix, libc::O_RDWR) else { return };
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: what is longer than any trace; readers find zeroes.
+        unsafe { system_call!(libc::SYS_fallocate, file.number(), how, 0u64, 1u64 << 44) };
     });
 }
 
 /// Removes a file beside the segment's.
 pub fn remove_beside(suffix: &str) {
     if let Some(path) = path_beside(suffix) {
-        // SAFETY: a string that ends with zero.
-        os::keep_errno(|| unsafe { libc::unlink(path.as_ptr()) });
+        unlink(&path);
+        BESIDE.end();
     }
 }
 
@@ -323,16 +358,14 @@ pub fn is_in_a_file() -> bool {
 
 /// Whether another process has the segment's file locked (`flock`), as a recorder does as long as it lives.
 pub fn is_locked() -> bool {
-    let Some(path) = path_beside("") else { return false };
-    // SAFETY: system calls on a string that ends with zero and on the descriptor that came of it.
-    os::keep_errno(|| unsafe {
-        let fd = os::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0);
-        if fd < 0 {
-            return false;
+    os::keep_errno(|| {
+        let Some(file) = open_beside("", libc::O_RDONLY) else { return false };
+        // SAFETY: system calls on numbers.
+        unsafe {
+            let is_free = libc::flock(file.number(), libc::LOCK_SH | libc::LOCK_NB) == 0;
+            // A kept descriptor would keep it.
+            is_free.then(|| libc::flock(file.number(), libc::LOCK_UN)).is_none()
         }
-        let locked = libc::flock(fd, libc::LOCK_SH | libc::LOCK_NB) != 0;
-        os::close(fd);
-        locked
     })
 }
 
@@ -350,6 +383,20 @@ impl PathBuffer {
 
     fn as_ptr(&self) -> *const libc::c_char {
         self.bytes.as_ptr().cast()
+    }
+
+    fn as_c_str(&self) -> &CStr {
+        self.from(0)
+    }
+
+    /// The part from a byte on.
+    fn from(&self, at: usize) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes[at.min(self.len)..]).unwrap_or(c"")
+    }
+
+    /// The part behind the last slash.
+    fn name(&self) -> &CStr {
+        self.from(self.bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1))
     }
 
     fn push(&mut self, part: &[u8]) {
@@ -396,8 +443,9 @@ mod tests {
         write("771.0001", ours.ticks, ours.boot_id);
         std::fs::write(folder.join("77.0004"), "no segment").unwrap();
         let path = CString::new(folder.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a string that ends with zero.
-        unsafe { remove_older(path.as_ptr(), 77, &ours) };
+        let opened = Descriptor::open(&path, AS_FOLDER).unwrap();
+        // SAFETY: an open folder.
+        unsafe { remove_older(opened.number(), 77, &ours) };
         let mut left: std::vec::Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

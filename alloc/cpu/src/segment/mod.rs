@@ -36,7 +36,9 @@ use loss::Loss;
 use room::Room;
 
 pub use copy::copy;
-pub use file::{create_beside, empty_beside, is_in_a_file, is_locked, map_beside, remove_beside, room_beside};
+pub use file::{
+    create_beside, empty_beside, is_in_a_file, is_locked, keep_open, map_beside, remove_beside, room_beside,
+};
 pub use loss::{also_watch, heal, trace_was_lost};
 pub use process_start::Start;
 pub use room::PAUSE_NS as NO_ROOM_PAUSE_NS;

@@ -1,7 +1,12 @@
 //! Where the segments of a check lie: in a folder of its own, on a file system with room for them.
+//!
+//! Root's programs become other users, and make their segments as these (setpriv, gosu, servers). So each user may make
+//! files in root's folder, as in `/tmp`: who knows its name, which lies in a folder that nobody else may list.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::collections::hash_map::RandomState;
+use std::fs::{self, DirBuilder, Permissions};
+use std::hash::{BuildHasher, Hasher};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::{Result, WrapErr};
@@ -13,8 +18,16 @@ const ENOUGH: u64 = 256 << 20;
 /// A file system with less than this had no room for what was asked.
 const FULL: u64 = 1 << 20;
 
+/// How the names of such folders begin.
+const NAME: &str = "poolscope-check-";
+
 /// A folder for the segments of this run alone.
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder {
+    /// Where they lie.
+    path: PathBuf,
+    /// What goes at the end.
+    whole: PathBuf,
+}
 
 impl Folder {
     /// Beside the usual folder of segments, or among temporary files where there is more room and the user has named no
@@ -30,20 +43,28 @@ impl Folder {
 
     fn below(parent: &Path) -> Result<Folder> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let path = parent.join(format!("poolscope-check-{}-{:08x}", std::process::id(), now.subsec_nanos()));
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        made.wrap_err_with(|| format!("cannot create the folder {}", path.display()))?;
-        Ok(Folder(path))
+        let whole = parent.join(format!("{NAME}{}-{:08x}", std::process::id(), now.subsec_nanos()));
+        let failed = || format!("cannot create the folder {}", whole.display());
+        DirBuilder::new().mode(0o700).create(&whole).wrap_err_with(failed)?;
+        let mut folder = Folder { path: whole.clone(), whole: whole.clone() };
+        if rustix::process::geteuid().is_root() {
+            folder.path = whole.join(format!("{:016x}", RandomState::new().build_hasher().finish()));
+            DirBuilder::new().mode(0o700).create(&folder.path).wrap_err_with(failed)?;
+            // Whatever the mask of new files says.
+            fs::set_permissions(&folder.path, Permissions::from_mode(0o1777)).wrap_err_with(failed)?;
+            fs::set_permissions(&whole, Permissions::from_mode(0o711)).wrap_err_with(failed)?;
+        }
+        Ok(folder)
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.whole);
     }
 }
 
@@ -66,7 +87,9 @@ impl Room {
 /// What to do about records that found no room in a segment: where its file system is full.
 pub(super) fn remedy(segment: &Path) -> Option<String> {
     // This run's folder is gone when somebody reads it.
-    let place = segment.parent()?.parent()?;
+    let is_whole =
+        |path: &&Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(NAME.as_bytes()));
+    let place = segment.ancestors().find(is_whole)?.parent()?;
     let room = Room::of(place).filter(|room| room.free < FULL)?;
     Some(format!(
         "{} is full ({}): let POOLSCOPE_DIR name a folder with more room, or give a container more (--shm-size)",

@@ -1,4 +1,4 @@
-//! Limits of this process's memory.
+//! Limits of this process.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,6 +39,11 @@ pub fn try_data_limit(wanted: usize, least: usize) {
         bytes /= 2;
     }
     PLAIN_DATA.store(bytes, Ordering::Relaxed);
+}
+
+/// The number that descriptors of this process stay below (`RLIMIT_NOFILE`).
+pub(super) fn open_files_limit() -> usize {
+    limit_of(libc::RLIMIT_NOFILE)
 }
 
 #[cfg(target_env = "gnu")]

@@ -2,11 +2,55 @@
 
 use core::ffi::CStr;
 
-use super::{close, keep_errno, open, read_whole_file};
+use super::kept::Descriptor;
+use super::{is_plain, keep_errno, open_proc};
 use crate::kernel::system_call::system_call;
 
 /// Bytes of a line that are passed on.
 pub const LINE: usize = 128;
+
+/// Reads the start of a file; the number of bytes read, 0 on any error.
+pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
+    if is_plain() {
+        return 0;
+    }
+    keep_errno(|| {
+        let Some(file) = open_proc(path) else { return 0 };
+        let mut len = 0;
+        while len < buffer.len() {
+            match read(&file, &mut buffer[len..]) {
+                Some(more @ 1..) => len += more,
+                _ => break,
+            }
+        }
+        len
+    })
+}
+
+/// Passes a whole file on, part by part. False if it can't be read.
+pub fn read_whole_file(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
+    if is_plain() {
+        return false;
+    }
+    let mut buffer = [0u8; 4096];
+    keep_errno(|| {
+        let Some(file) = open_proc(path) else { return false };
+        loop {
+            match read(&file, &mut buffer) {
+                Some(0) => return true,
+                Some(len) => f(buffer.get(..len).unwrap_or_default()),
+                None => return false,
+            }
+        }
+    })
+}
+
+/// Reads the next bytes of a file, of which there are none at its end. `None` on any error, with errno changed.
+fn read(file: &Descriptor, buffer: &mut [u8]) -> Option<usize> {
+    // SAFETY: the kernel writes at most as many bytes as there are.
+    let read = unsafe { system_call!(libc::SYS_read, file.number(), buffer.as_mut_ptr(), buffer.len()) };
+    usize::try_from(read).ok()
+}
 
 /// Calls `f` with each line of a file, or with its first bytes ([`LINE`]). False if it can't be read.
 pub fn for_each_line(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
@@ -30,6 +74,24 @@ pub fn number_of(text: &[u8]) -> u32 {
     digits.fold(0, |number: u32, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')))
 }
 
+/// Whether none of the process's memory is in swap. False if that is not known.
+pub fn is_nothing_swapped() -> bool {
+    let mut own = None;
+    for_each_line(c"/proc/thread-self/status", |line| {
+        if let Some(swapped) = line.strip_prefix(b"VmSwap:") {
+            own = Some(number_of(swapped));
+        }
+    });
+    if let Some(own) = own {
+        return own == 0;
+    }
+    // SAFETY: zeroes are numbers.
+    let mut all: libc::sysinfo = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes what it knows of the machine.
+    let known = keep_errno(|| unsafe { system_call!(libc::SYS_sysinfo, &raw mut all) == 0 });
+    known && all.totalswap == all.freeswap
+}
+
 /// Calls `f` with each name in a folder that is a number. False if the kernel does not list them.
 pub fn for_each_number(folder: &CStr, mut f: impl FnMut(u32)) -> bool {
     /// Where an entry (`struct linux_dirent64`) has its length and its name.
@@ -37,16 +99,13 @@ pub fn for_each_number(folder: &CStr, mut f: impl FnMut(u32)) -> bool {
     const NAME: usize = 19;
     let mut buffer = [0u8; 4096];
     keep_errno(|| {
-        // SAFETY: the path ends with zero.
-        let fd = unsafe { open(folder.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) };
-        if fd < 0 {
-            return false;
-        }
-        let end = loop {
+        let Some(folder) = open_proc(folder) else { return false };
+        loop {
+            let number = folder.number();
             // SAFETY: the kernel writes at most as many bytes as there are.
-            let read = unsafe { system_call!(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) };
+            let read = unsafe { system_call!(libc::SYS_getdents64, number, buffer.as_mut_ptr(), buffer.len()) };
             if read <= 0 {
-                break read;
+                return read == 0;
             }
             let mut at = 0;
             while at + NAME < read as usize {
@@ -58,10 +117,7 @@ pub fn for_each_number(folder: &CStr, mut f: impl FnMut(u32)) -> bool {
                 }
                 at += len.max(NAME);
             }
-        };
-        // SAFETY: the descriptor is this function's.
-        unsafe { close(fd) };
-        end == 0
+        }
     })
 }
 
@@ -132,7 +188,7 @@ mod tests {
         assert!(is_object_of_the_kernel(event as u32));
         assert!(!is_object_of_the_kernel(std::os::fd::AsRawFd::as_raw_fd(&pipe) as u32));
         // SAFETY: it is this function's.
-        unsafe { close(event) };
+        unsafe { libc::close(event) };
         assert!(!is_object_of_the_kernel(u32::MAX));
     }
 
