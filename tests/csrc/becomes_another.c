@@ -1,5 +1,7 @@
 // Does what each argument names, and then holds 4,000 blocks of 1,000 bytes, from 64 call paths, until its input ends.
+// Meanwhile it takes and frees large ones.
 #define _GNU_SOURCE
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,10 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < BLOCKS; i++) held[i] = take(i % PATHS);
     must(write(1, "ready\n", 6) != 6, "write");
-    char byte;
-    return read(0, &byte, 1) < 0;
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    while (poll(&input, 1, 5) == 0) {
+        void *volatile large = malloc(1 << 20);
+        free(large);
+    }
+    return 0;
 }

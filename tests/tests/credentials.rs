@@ -74,10 +74,22 @@ fn a_process_that_becomes_another_user_or_takes_another_root_is_recorded_in_full
         let pid = running.pid().to_string();
         pool.poolscope().args(["dump", &pid, "-o"]).arg(&profile).run().silent_success();
         let top = pprof::pprof(pool.files(), &["-top", "-sample_index=inuse_space", "-unit=B"], &profile).stdout;
-        assert!(top.contains("of 4000000B total"), "{steps}: {source} holds 4,000,000 bytes:\n{top}");
+        let is_whole = |line: &str| line.contains("4000000B") && line.ends_with("take");
+        assert!(top.lines().any(is_whole), "{steps}: {source} holds 4,000,000 bytes:\n{top}");
         let comments = pprof::pprof(pool.files(), &["-comments"], &profile).stdout;
         assert!(!comments.contains("lost"), "{steps}: {comments}");
+        let recording = pool.files().join("recording.psr");
+        let record = pool.poolscope().args(["record", "--duration", "0.5", "-o"]).arg(&recording).arg(&pid).run();
+        if steps == "chroot" {
+            assert!(record.code() == 0 && record.stderr.contains("nothing was lost"), "{}", record.report());
+        } else {
+            assert!(record.stderr.contains("become another user since it started"), "{}", record.report());
+        }
         running.finish().success();
+        let record = pool.poolscope().args(["record", "-o"]).arg(&recording).arg("--").arg(&program);
+        let record = record.args(steps.split(' ')).run();
+        assert!(record.code() == 0 && record.stderr.contains("nothing was lost"), "{steps}: {}", record.report());
+        assert!(record.stderr.contains("the program ended; 4,00"), "{steps}: {}", record.report());
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) mod rings;
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::model::snapshot::ProcessState;
 use crate::process::clock::monotonic_ns;
+use crate::process::effective_uid;
 use crate::segment::bell::Bell;
 use crate::segment::reader::{ReadError, SegmentReader};
 
@@ -216,6 +217,10 @@ impl Tap {
             trace_state::ON => Ok(Answer::On),
             trace_state::ENDED => Ok(Answer::Ended),
             trace_state::ABANDONED => Ok(Answer::Abandoned),
+            trace_state::NO_FILE if self.has_become_another_user() => refused(
+                "it has become another user since it started, who may make no file beside its segment: start it with \
+                 `poolscope record -- COMMAND`",
+            ),
             trace_state::NO_FILE => refused(
                 "it could not make the file for its events beside its segment; is there room in /dev/shm? A smaller \
                  --ring needs less",
@@ -225,6 +230,13 @@ impl Tap {
             }
             _ => Ok(Answer::NotYet),
         }
+    }
+
+    /// Whether the process is not the user any more that has made its segment.
+    fn has_become_another_user(&self) -> bool {
+        let owner = self.file.metadata().map(|about| about.uid()).ok();
+        let user = effective_uid(self.pid);
+        owner.is_some_and(|owner| user.is_some_and(|user| user != owner))
     }
 
     /// Opens the file of rings, once the program has answered that it records.
