@@ -257,3 +257,29 @@ fn python_runs_on_malloc_unless_told_not_to() {
     assert_eq!(run(&["--pymalloc"], None), "None");
     assert_eq!(run(&[], Some("pymalloc")), "pymalloc");
 }
+
+#[test]
+fn a_report_of_many_leaks_has_the_largest_ones_and_says_how_much_the_others_are() {
+    let pool = Pool::new();
+    let program = pool.files().join("loses_many");
+    compile_into(&program, Path::new("tests/csrc/loses_many.c"), &["-O1", "-g", "-fno-builtin"], &[]);
+    let report = |options: &[&str]| {
+        let output = pool.poolscope().arg("check").args(options).arg("--").arg(&program).run();
+        assert_eq!(output.code(), 23, "{}", output.report());
+        output.stderr
+    };
+    let leaks = |text: &str| text.lines().filter(|line| line.starts_with("leak ")).count();
+    let (total, hint) =
+        ("7,260 B in 120 blocks leaked, from 120 stacks.", "0 prints all stacks, and --output FILE has them all");
+    let usual = report(&[]);
+    assert_eq!(leaks(&usual), 100, "{usual}");
+    assert!(usual.contains("leak 1: 120 B in 1 block\n") && usual.contains(hint), "{usual}");
+    assert!(usual.contains("20 more stacks, 210 B in 20 blocks, left out here.") && usual.contains(total), "{usual}");
+    let few = report(&["--max-leaks", "3"]);
+    assert!(leaks(&few) == 3 && few.contains("117 more stacks, 6,903 B in 117 blocks, left out here."), "{few}");
+    let all = report(&["--max-leaks", "0"]);
+    assert!(leaks(&all) == 120 && all.contains(total) && !all.contains(hint), "{all}");
+    report(&["--output", pool.files().join("report.txt").to_str().expect("a path")]);
+    let written = std::fs::read_to_string(pool.files().join("report.txt")).expect("a report");
+    assert!(leaks(&written) == 120 && !written.contains("left out"), "{written}");
+}

@@ -223,12 +223,10 @@ impl LeakReport {
         }
     }
 
-    /// Leaves out all leaks but those of most bytes. Returns how many it left out.
-    pub fn keep_largest(&mut self, most: usize) -> usize {
-        let left_out = self.leaks.len().saturating_sub(most);
+    /// Leaves out all leaks but those of most bytes.
+    pub fn keep_largest(&mut self, most: usize) {
         self.leaks.sort_by_key(|leak| std::cmp::Reverse((leak.bytes, leak.objects)));
         self.leaks.truncate(most);
-        left_out
     }
 
     /// Adds what another report suppressed.
@@ -263,6 +261,12 @@ impl LeakReport {
 
     /// The report as text.
     pub fn to_text(&self) -> String {
+        self.to_text_of(usize::MAX)
+    }
+
+    /// The same with `most` of the leaks and as many of what the program can still reach, the first ones, and with how
+    /// much the others are. Totals are those of all.
+    pub fn to_text_of(&self, most: usize) -> String {
         let mut text = String::new();
         if self.leaks.is_empty() {
             text.push_str(if self.claim == Claim::Leaked { "No leaks.\n" } else { "Nothing is known to be in use.\n" });
@@ -272,15 +276,16 @@ impl LeakReport {
             Claim::WasInUse => "was in use",
             Claim::InUse => "in use",
         };
-        for (index, leak) in self.leaks.iter().enumerate() {
+        for (index, leak) in self.leaks.iter().take(most).enumerate() {
             let how = if leak.kind == LeakKind::Indirect { "indirect " } else { "" };
             let _ = write!(text, "{how}{heading} {}: {}", index + 1, leak.to_text());
         }
+        text += &left_out(&self.leaks, most);
         if !self.leaks.is_empty() {
             let stacks = figures::count(self.leaks.len() as u64, "stack");
             let _ = writeln!(text, "{} {}, from {stacks}.", amount(self.bytes(), self.objects()), self.claim.word());
         }
-        for (index, held) in self.reachable.iter().enumerate() {
+        for (index, held) in self.reachable.iter().take(most).enumerate() {
             let how = match held.kind {
                 LeakKind::Possible => "possibly reachable",
                 LeakKind::Retained => "kept by a static or thread-local",
@@ -289,6 +294,7 @@ impl LeakReport {
             let gap = if index == 0 { "\n" } else { "" };
             let _ = write!(text, "{gap}{how} {}: {}", index + 1, held.to_text());
         }
+        text += &left_out(&self.reachable, most);
         for kept in &self.suppressed {
             let _ = writeln!(text, "Suppressed: {}: {}", amount(kept.bytes, kept.objects), kept.reason);
         }
@@ -312,6 +318,19 @@ impl LeakReport {
         }
         text
     }
+}
+
+/// How much those are that stand behind the first `most`; empty if there are none.
+fn left_out(leaks: &[Leak], most: usize) -> String {
+    let others = leaks.get(most..).unwrap_or_default();
+    if others.is_empty() {
+        return String::new();
+    }
+    let (bytes, objects) = others.iter().fold((0u64, 0u64), |(bytes, objects), leak| {
+        (bytes.saturating_add(leak.bytes), objects.saturating_add(leak.objects))
+    });
+    let stacks = figures::count(others.len() as u64, "more stack");
+    format!("{stacks}, {}, left out here.\n", amount(bytes, objects))
 }
 
 impl Leak {

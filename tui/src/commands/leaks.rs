@@ -155,14 +155,14 @@ impl Leaks {
             snapshot.live.iter().filter(|block| block.verdict.is_leaked()).map(place).collect();
         let mut report = unreachable::report(snapshot, &mut builder, suppressions)
             .map_err(|why| not_checked(format!("process {}: {why}", entry.pid)))?;
-        let left_out = self.max_leaks.map_or(0, |most| report.keep_largest(most));
+        if let Some(most) = self.max_leaks.filter(|_| self.json) {
+            report.keep_largest(most);
+        }
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
-        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() + &tensors_of(entry) })?;
-        if left_out > 0 {
-            sink::say(&format!("{left_out} more stacks have leaked, and are left out by --max-leaks"));
-        }
+        let text = || report.to_text_of(self.max_leaks.unwrap_or(usize::MAX)) + &tensors_of(entry);
+        sink::print(&if self.json { report.to_json()? + "\n" } else { text() })?;
         if self.objects && !self.json {
             let lines = objects.into_iter().map(|(address, size)| format!("leaked: {size} bytes at {address:#x}\n"));
             sink::print(&lines.collect::<String>())?;

@@ -27,6 +27,9 @@ use crate::launch::{child, library, own_pool, preload, sanitizer};
 use crate::words::Ended;
 use crate::{sink, version};
 
+/// Stacks that a report has where nothing else is said: it may have thousands, each of fifty lines.
+const MAX_LEAKS: usize = 100;
+
 use folder::Folder;
 use judge::{Asked, Judged, Process, judge_all};
 #[cfg(test)]
@@ -88,6 +91,10 @@ pub(crate) struct Check {
     /// Write the report as JSON
     #[arg(long)]
     json: bool,
+    /// Report this many stacks of a process at most, those of most bytes: 100, and all in JSON and in a file, if nothing
+    /// is said; 0 for all
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    max_leaks: Option<usize>,
     /// File of suppressions, as LeakSanitizer or valgrind has it
     #[arg(long, value_name = "FILE")]
     suppressions: Vec<PathBuf>,
@@ -216,7 +223,12 @@ impl Check {
             leaked,
             code,
         };
-        let text = if self.json { report.to_json()? } else { report.to_text() + &tensors_of(&processes) };
+        let most = match self.max_leaks {
+            None if self.output.is_none() => MAX_LEAKS,
+            None | Some(0) => usize::MAX,
+            Some(most) => most,
+        };
+        let text = if self.json { report.to_json()? } else { report.to_text(most) + &tensors_of(&processes) };
         match (&self.output, self.json) {
             (Some(path), _) => sink::write(path, |out| out.write_all(text.as_bytes()))?,
             (None, true) => sink::print(&text)?,

@@ -86,7 +86,8 @@ impl Report<'_> {
         })
     }
 
-    pub(super) fn to_text(&self) -> String {
+    /// With at most so many stacks of each process.
+    pub(super) fn to_text(&self, most: usize) -> String {
         let mut out = String::new();
         let clean = self.reports().filter(|report| !report.has_leaks()).count();
         for (i, process) in self.processes.iter().enumerate() {
@@ -98,7 +99,7 @@ impl Report<'_> {
             let forked = if process.entry.forked { ", a forked child" } else { "" };
             out += &format!("\npoolscope check: {} (pid {}{forked})\n", process.command(), process.entry.pid);
             if let Verdict::Judged(report) = &process.verdict {
-                out += &report.to_text();
+                out += &report.to_text_of(most);
             }
             if let Some(why) = process.doubt() {
                 out += &format!("Could not be checked: {why}.\n");
@@ -110,6 +111,9 @@ impl Report<'_> {
         out += &self.of_programs();
         for unused in self.suppressions.unused(self.reports()) {
             out += &format!("This suppression held nothing: {unused}\n");
+        }
+        if self.reports().any(|report| report.leaks.len().max(report.reachable.len()) > most) {
+            out += &format!("With --max-leaks {most}: 0 prints all stacks, and --output FILE has them all.\n");
         }
         if self.proved {
             out += "The leak that was planted in each process was found.\n";
