@@ -238,7 +238,7 @@ fn a_rust_program_that_has_the_pool_in_itself_is_checked_by_it() {
 #[test]
 fn a_script_is_not_blamed_for_what_small_programs_of_the_system_lose() {
     let pool = Pool::new();
-    let script = "tail -n 3 /etc/passwd; expr 1 + 2; pr /etc/passwd; chown root /nowhere/at/all; column -t /etc/passwd; \
+    let script = "trap 'echo end' EXIT; tail -n 3 /etc/passwd; expr 1 + 2; pr /etc/passwd; chown root /nowhere/at/all; column -t /etc/passwd; \
                   /sbin/sysctl -n kernel.ostype; date; sort /etc/passwd; lsns; true";
     let output = pool.poolscope().args(["check", "--", "sh", "-c", script]).run();
     assert_eq!(output.code(), 0, "{}", output.report());
@@ -364,4 +364,22 @@ fn a_program_that_another_one_starts_as_another_user_is_checked() {
         assert!(output.stderr.contains("1,234 B in 1 block leaked, from 1 stack."), "{}", output.report());
         assert_eq!(output.stderr.matches("poolscope check: ").count(), processes, "{}", output.report());
     }
+}
+
+/// A sandbox may have its parent's `/proc`, where threads have other numbers than those by which they are stopped.
+#[test]
+fn threads_of_another_namespace_than_that_of_proc_are_stopped() {
+    let unshare = ["unshare", "-p", "-f"];
+    if Program::new(unshare[0]).args(&unshare[1..]).arg("true").run().code() != 0 {
+        poolscope_e2e::skip("process-id namespaces: this user may make none");
+        return;
+    }
+    let pool = Pool::new();
+    let program = pool.files().join("shuts_itself_off");
+    let flags = ["-O1", "-g", "-fno-builtin", "-pthread", "-Wno-unused-result"];
+    compile_into(&program, Path::new("tests/csrc/shuts_itself_off.c"), &flags, &[]);
+    let output = pool.poolscope().args(["check", "--"]).args(unshare).arg(&program).run();
+    assert_eq!(output.code(), 23, "{}", output.report());
+    assert!(output.stderr.contains("1,234 B in 1 block leaked, from 1 stack."), "{}", output.report());
+    assert!(output.stderr.contains("2 of 2 threads stopped"), "{}", output.report());
 }

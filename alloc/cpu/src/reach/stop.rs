@@ -14,7 +14,7 @@
 //! that only waits for a processor, or in the kernel (as after `vfork`), is tried again until the time is over. The C
 //! library's own thread for timers takes no handler and has nothing of the program's: it is not counted.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::maps;
@@ -50,6 +50,8 @@ const LAST_PAUSE_MS: u32 = 50;
 const RAN_TICKS: u64 = 5;
 /// What the kernel says of each thread lies here.
 const TASKS: &[u8] = b"/proc/self/task/";
+/// The folder itself.
+const TASKS_FOLDER: &CStr = c"/proc/self/task";
 /// Most threads that are stopped.
 const MAX_THREADS: usize = 1 << 16;
 
@@ -212,7 +214,7 @@ impl Stops {
         // Threads that are not stopped yet make others.
         loop {
             let before = asked.as_slice().len();
-            let listed = os::for_each_number(c"/proc/self/task", |tid| {
+            let listed = for_each_thread(own, |tid| {
                 if tid != own && !asked.as_slice().iter().any(|known| known.tid == tid) {
                     let gone = !send(process, tid, signal, sent_by);
                     asked.push(Asked { tid, gone });
@@ -237,6 +239,46 @@ impl Stops {
         }
         Some(world)
     }
+}
+
+/// Calls `f` with each thread, of which `own` is one. False if they can't be listed.
+///
+/// `/proc` may be that of another process-id namespace, as in a sandbox that has kept its parent's: threads have other
+/// numbers there, and say their own in `status` (pid_namespaces(7)).
+fn for_each_thread(own: u32, mut f: impl FnMut(u32)) -> bool {
+    let mut is_ours = false;
+    if !os::for_each_number(TASKS_FOLDER, |tid| is_ours |= tid == own) {
+        return false;
+    }
+    let mut known = true;
+    let listed = os::for_each_number(TASKS_FOLDER, |tid| {
+        let own_number = if is_ours { Some(tid) } else { innermost(tid) };
+        match own_number {
+            Some(tid) => f(tid),
+            // It may have ended since.
+            None => known &= !is_listed(tid),
+        }
+    });
+    listed && known
+}
+
+/// The number of a thread in its own namespace, by its number in that of `/proc`.
+fn innermost(listed: u32) -> Option<u32> {
+    let mut own = None;
+    os::for_each_line(os::path_with(TASKS, listed, b"/status", &mut [0; 64]), |line| {
+        if let Some(numbers) = line.strip_prefix(b"NSpid:") {
+            own =
+                numbers.split(|byte| byte.is_ascii_whitespace()).rfind(|digits| !digits.is_empty()).map(os::number_of);
+        }
+    });
+    own
+}
+
+/// Whether the threads that are listed have one of this number among them.
+fn is_listed(tid: u32) -> bool {
+    let mut found = false;
+    os::for_each_number(TASKS_FOLDER, |listed| found |= listed == tid);
+    found
 }
 
 /// Waits until all that were asked are stopped or gone, or no more come.

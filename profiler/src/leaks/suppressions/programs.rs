@@ -82,6 +82,8 @@ const RULES: &[(&[&str], &str)] = &[
         "what its objects held: ruby_vm_destruct frees the heap of objects, and not what they point to",
     ),
     (&["^/usr/bin/bash$", "^/bin/bash$"], "the commands it was in when a subshell or exit left them (longjmp)"),
+    (&["^/usr/bin/dash$", "^/bin/dash$", "^/usr/bin/ksh93$", "^/bin/ksh93$"], "the command of a trap for its end"),
+    (&["^/usr/bin/posh$", "^/bin/posh$"], "words and lists that its commands were made of"),
     (
         &["^/usr/bin/git$", "^/usr/lib/git-core/*$"],
         "paths, lists of arguments and settings of its one command, which the end of the process frees",
