@@ -1,7 +1,7 @@
 //! A process that gives root up gives it up: the pool's own thread keeps nothing. Nor is it in the way of what only
 //! processes with one thread may do.
 
-use poolscope_e2e::{Pool, Program, compiler, pprof};
+use poolscope_e2e::{Pool, Program, artifacts, compiler, pprof};
 
 /// A thread: its number, and the line with its credentials.
 type Thread = (String, String);
@@ -67,6 +67,9 @@ fn a_process_that_becomes_another_user_or_takes_another_root_is_recorded_in_full
     let pool = Pool::new();
     let source = "tests/csrc/becomes_another.c";
     let program = compiler::compile_with_headers(pool.files(), source, "becomes_another", &["-g", "-fno-builtin"]);
+    // Where anybody may read it.
+    let poolscope = pool.files().join("poolscope");
+    artifacts::copy(&artifacts::poolscope(), &poolscope);
     for steps in ["setuid", "chroot", "chroot setuid"] {
         let mut running = pool.program(&program).args(steps.split(' ')).env("POOLSCOPE_PERIOD", "1").start();
         running.wait_for_line("ready");
@@ -78,6 +81,11 @@ fn a_process_that_becomes_another_user_or_takes_another_root_is_recorded_in_full
         assert!(top.lines().any(is_whole), "{steps}: {source} holds 4,000,000 bytes:\n{top}");
         let comments = pprof::pprof(pool.files(), &["-comments"], &profile).stdout;
         assert!(!comments.contains("lost"), "{steps}: {comments}");
+        if steps.contains("setuid") {
+            let by_that_user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+            let stats = Program::new("setpriv").args(by_that_user).arg(&poolscope).args(["stats", &pid]).run();
+            assert!(stats.stderr.contains("lets only root see it"), "{}", stats.report());
+        }
         let recording = pool.files().join("recording.psr");
         let record = pool.poolscope().args(["record", "--duration", "0.5", "-o"]).arg(&recording).arg(&pid).run();
         if steps == "chroot" {

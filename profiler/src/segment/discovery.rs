@@ -96,6 +96,17 @@ pub enum FindError {
         /// The effective user here.
         own_uid: u32,
     },
+    /// The process is this user's, and the kernel says nothing of it to anybody but root.
+    #[error(
+        "process {pid} ({exe}) may run on the pool, and lets only root see it, as one does that has become your user \
+         since it started: run this command with sudo"
+    )]
+    Closed {
+        /// Its number.
+        pid: u32,
+        /// Its executable.
+        exe: String,
+    },
     /// The process runs, without the pool.
     #[error("process {pid} ({exe}) does not run on the pool: {why}{}", earlier(left.as_deref()))]
     NotOnPool {
@@ -384,9 +395,12 @@ fn entry(path: &Path, patience: Duration) -> Result<SegmentEntry, ReadError> {
 /// Looks for what kept the library out of a process that runs.
 fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
-    let has_library = process::mapped_paths(pid)
-        .is_some_and(|paths| paths.iter().any(|path| path.rsplit('/').next().is_some_and(is_pool)));
-    let why = if has_library {
+    let mapped = process::mapped_paths(pid);
+    if mapped.is_none() && process::own_uid() != 0 {
+        return FindError::Closed { pid, exe: process::executable(pid) };
+    }
+    let is_library = |path: &String| path.rsplit('/').next().is_some_and(is_pool);
+    let why = if mapped.is_some_and(|paths| paths.iter().any(is_library)) {
         NotOnPool::NoSegment
     } else if is_set_id(&link) {
         NotOnPool::SetUserId
