@@ -142,7 +142,7 @@ pub fn period_changed() {
     }
 }
 
-/// Copies the segment to a file, which `how` says how to open ([`segment::copy`](crate::segment::copy)).
+/// Copies the segment to a file, which `how` says how to open ([`segment::copy`]).
 pub fn copy_segment(slow: SlowPath, path: &CStr, how: c_int) -> Result<(), c_int> {
     let mut sampler = SAMPLER.lock(slow);
     let segment = sampler.segment.filter(|segment| own_segment() && segment.is_of(os::process_id()));
