@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < BLOCKS; i++) held[i] = take(i % PATHS);
     must(write(1, "ready\n", 6) != 6, "write");
     struct pollfd input = {.fd = 0, .events = POLLIN};
-    while (poll(&input, 1, 5) == 0) {
+    while (poll(&input, 1, 5) <= 0) {
         void *volatile large = malloc(1 << 20);
         free(large);
     }

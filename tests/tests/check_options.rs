@@ -283,3 +283,34 @@ fn a_report_of_many_leaks_has_the_largest_ones_and_says_how_much_the_others_are(
     let written = std::fs::read_to_string(pool.files().join("report.txt")).expect("a report");
     assert!(leaks(&written) == 120 && !written.contains("left out"), "{written}");
 }
+
+/// A job that runs out of time is killed with what it started; what its programs have recorded fills memory.
+#[test]
+fn gc_removes_what_a_killed_check_has_recorded_once_its_program_has_ended() {
+    let pool = Pool::new();
+    let mut check = pool.poolscope().args(["check", "--", "sh", "-c", "echo $$; exec sleep 100"]).start();
+    let line = check.wait_for_line("");
+    let program: i32 = line.trim().parse().expect("a process id");
+    let folder = || {
+        let begins = format!("poolscope-check-{}-", check.pid());
+        let parent = pool.segment_dir().parent().expect("it has one").to_owned();
+        let entries = std::fs::read_dir(parent).expect("is read").flatten().map(|entry| entry.path());
+        entries.into_iter().find(|path| path.to_string_lossy().contains(&begins))
+    };
+    let path = folder().expect("it has a folder");
+    let gc = || pool.poolscope().arg("gc").run().success().stdout;
+    let names_it = |text: &str| text.contains(&format!("{}  of a check that was killed", path.display()));
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    assert!(!names_it(&gc()), "the check runs");
+    check.signal(libc::SIGKILL);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(!names_it(&gc()) && path.exists(), "its program runs");
+    // SAFETY: the number is that of the check's program, which nobody has reaped.
+    unsafe { libc::kill(program, libc::SIGKILL) };
+    let was_named = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        names_it(&gc())
+    });
+    assert!(was_named && !path.exists(), "nobody runs");
+    check.finish();
+}

@@ -81,6 +81,8 @@ fn a_process_that_becomes_another_user_or_takes_another_root_is_recorded_in_full
         assert!(top.lines().any(is_whole), "{steps}: {source} holds 4,000,000 bytes:\n{top}");
         let comments = pprof::pprof(pool.files(), &["-comments"], &profile).stdout;
         assert!(!comments.contains("lost"), "{steps}: {comments}");
+        let leaks = pool.poolscope().args(["leaks", &pid]).run();
+        assert!(leaks.code() == 0 && leaks.stdout.contains("checked 4,0"), "{steps}: {}", leaks.report());
         if steps.contains("setuid") {
             let by_that_user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
             let stats = Program::new("setpriv").args(by_that_user).arg(&poolscope).args(["stats", &pid]).run();

@@ -24,6 +24,7 @@ use poolscope_profiler::segment::folders;
 use poolscope_wire::MAGIC;
 use poolscope_wire::trace::{TRACE_MAGIC, TRACE_SUFFIX};
 
+use crate::commands::check::folder;
 use crate::failure::Failure;
 use crate::sink;
 use crate::words::{numbers, printable};
@@ -31,6 +32,7 @@ use crate::words::{numbers, printable};
 /// Remove the segments of dead processes
 ///
 /// Segments of processes that run, also in other containers, stay, and so does every file that is no segment of yours.
+/// What a check has recorded that was killed goes, too.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  poolscope gc --older-than 7d --dry-run")]
 pub(crate) struct Gc {
@@ -101,6 +103,14 @@ impl Gc {
             }
             sink::print(&format!("{}  events that nobody records any more\n", path.display()))?;
         }
+        for path in folder::abandoned() {
+            let Some(size) = unless_in_use(&path, self.older_than)? else { continue };
+            if !self.dry_run {
+                std::fs::remove_dir_all(&path).wrap_err_with(|| format!("cannot remove {}", path.display()))?;
+            }
+            sink::print(&format!("{}  of a check that was killed, {}\n", path.display(), numbers::bytes(size as f64)))?;
+            bytes += size;
+        }
         let done = if self.dry_run { "would be removed" } else { "removed" };
         let segments = if removed == 1 { "segment" } else { "segments" };
         sink::print(&format!("{removed} {segments} {done}, {}\n", numbers::bytes(bytes as f64)))?;
@@ -128,6 +138,31 @@ fn abandoned_traces(folder: &Path) -> Result<Vec<PathBuf>> {
         !segment.exists() && is_trace && is_open_for_writing(&file).is_ok_and(|open| !open)
     };
     Ok(entries.flatten().map(|entry| entry.path()).filter(is_abandoned).collect())
+}
+
+/// The bytes of what a check has left in a folder; `None` if it is younger than that, or a process of it still runs.
+fn unless_in_use(folder: &Path, older_than: Duration) -> Result<Option<u64>> {
+    let failed = || format!("cannot read {}", folder.display());
+    let (mut bytes, mut folders) = (0u64, vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).wrap_err_with(failed)?.flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            let age = SystemTime::now().duration_since(metadata.modified().wrap_err_with(failed)?).unwrap_or_default();
+            let is_open =
+                || OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path());
+            match metadata.is_dir() {
+                true => folders.push(entry.path()),
+                _ if age < older_than => return Ok(None),
+                false
+                    if metadata.is_file() && is_open().and_then(|file| is_open_for_writing(&file)).unwrap_or(false) =>
+                {
+                    return Ok(None);
+                }
+                false => bytes = bytes.saturating_add(metadata.blocks().saturating_mul(512)),
+            }
+        }
+    }
+    Ok(Some(bytes))
 }
 
 /// Looks at one file whose name is that of a segment.

@@ -14,7 +14,7 @@ pub fn before_change() -> Paused {
         if let Entry::Heap(entered) = entry::enter() {
             sampler::keep_segment_open(entered.slow);
         }
-        reach::begin();
+        reach::keep_files();
     }
     scavenger::pause()
 }

@@ -118,6 +118,15 @@ pub fn begin() {
     }
 }
 
+/// To be called before the process may find its own files no more: the same for any search that may be asked for, which
+/// takes all allocations to be recorded.
+pub fn keep_files() {
+    let settings = settings::current();
+    if is_asked_for() || (settings.period() <= 1 && !settings.plain()) {
+        os::keep_proc();
+    }
+}
+
 /// In a forked child: no thread of its parent's searches in it.
 pub fn begin_child() {
     SEARCHER.store(0, Ordering::Release);

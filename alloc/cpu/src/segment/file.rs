@@ -209,11 +209,22 @@ pub(super) fn forget() {
     BESIDE.end();
 }
 
-/// Opens the segment's file, or the one beside it whose name ends with `suffix`. errno may change.
+/// Opens the segment's file; `None` also if there is none. errno may change. A sample on a small stack comes here: the
+/// path is not copied.
+fn open_own(access: libc::c_int) -> Option<Descriptor> {
+    let path = &raw const PATH;
+    // SAFETY: the path is a string that ends with zero, and only changes when a segment is made.
+    let path = unsafe { CStr::from_ptr((*path).as_ptr().cast()) };
+    if path.is_empty() {
+        return None;
+    }
+    Descriptor::open(path, access | libc::O_NOFOLLOW).or_else(|| OWN.descriptor())
+}
+
+/// Opens the file beside it whose name ends with `suffix`. errno may change.
 fn open_beside(suffix: &str, access: libc::c_int) -> Option<Descriptor> {
     let path = path_beside(suffix)?;
-    let kept = if suffix.is_empty() { &OWN } else { &BESIDE };
-    Descriptor::open(path.as_c_str(), access | libc::O_NOFOLLOW).or_else(|| kept.descriptor())
+    Descriptor::open(path.as_c_str(), access | libc::O_NOFOLLOW).or_else(|| BESIDE.descriptor())
 }
 
 /// What came of [`allocate`].
@@ -234,7 +245,7 @@ pub(super) fn allocate(offset: u64, len: u64, least: u64) -> Allocated {
         if !is_there() {
             return Allocated::Yes;
         }
-        let Some(file) = open_beside("", libc::O_RDWR) else { return Allocated::No };
+        let Some(file) = open_own(libc::O_RDWR) else { return Allocated::No };
         // SAFETY: a string that ends with zero.
         let state = unsafe { os::file_state(file.number(), c"".as_ptr()) };
         if state.is_some_and(|state| (state.st_size as u64) < least) {
@@ -252,7 +263,7 @@ pub(super) fn allocate(offset: u64, len: u64, least: u64) -> Allocated {
 /// so that nothing goes which could not be had again.
 pub(super) fn release(offset: u64, len: u64) -> bool {
     os::keep_errno(|| {
-        let Some(file) = open_beside("", libc::O_RDWR) else { return false };
+        let Some(file) = open_own(libc::O_RDWR) else { return false };
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: the caller's pages, which nobody needs.
         unsafe { system_call!(libc::SYS_fallocate, file.number(), how, offset, len) == 0 }
@@ -359,7 +370,7 @@ pub fn is_in_a_file() -> bool {
 /// Whether another process has the segment's file locked (`flock`), as a recorder does as long as it lives.
 pub fn is_locked() -> bool {
     os::keep_errno(|| {
-        let Some(file) = open_beside("", libc::O_RDONLY) else { return false };
+        let Some(file) = open_own(libc::O_RDONLY) else { return false };
         // SAFETY: system calls on numbers.
         unsafe {
             let is_free = libc::flock(file.number(), libc::LOCK_SH | libc::LOCK_NB) == 0;

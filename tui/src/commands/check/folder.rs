@@ -4,14 +4,16 @@
 //! files in root's folder, as in `/tmp`: who knows its name, which lies in a folder that nobody else may list.
 
 use std::collections::hash_map::RandomState;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{BuildHasher, Hasher};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use color_eyre::eyre::{Result, WrapErr};
 use poolscope_profiler::segment::folders;
 use poolscope_profiler::words::figures;
+use rustix::fs::{FlockOperation, flock};
 
 /// Room for the records of four million blocks. A container's `/dev/shm` has 64 MiB unless somebody said otherwise.
 const ENOUGH: u64 = 256 << 20;
@@ -27,6 +29,8 @@ pub(super) struct Folder {
     path: PathBuf,
     /// What goes at the end.
     whole: PathBuf,
+    /// It is locked as long as the check runs (flock(2)), which whoever cleans up can see, in other containers too.
+    _lock: File,
 }
 
 impl Folder {
@@ -42,11 +46,13 @@ impl Folder {
     }
 
     fn below(parent: &Path) -> Result<Folder> {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let whole = parent.join(format!("{NAME}{}-{:08x}", std::process::id(), now.subsec_nanos()));
         let failed = || format!("cannot create the folder {}", whole.display());
         DirBuilder::new().mode(0o700).create(&whole).wrap_err_with(failed)?;
-        let mut folder = Folder { path: whole.clone(), whole: whole.clone() };
+        let lock = File::open(&whole).wrap_err_with(failed)?;
+        let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        let mut folder = Folder { path: whole.clone(), whole: whole.clone(), _lock: lock };
         if rustix::process::geteuid().is_root() {
             folder.path = whole.join(format!("{:016x}", RandomState::new().build_hasher().finish()));
             DirBuilder::new().mode(0o700).create(&folder.path).wrap_err_with(failed)?;
@@ -68,6 +74,31 @@ impl Drop for Folder {
     }
 }
 
+/// Folders of this user's whose check was killed, and left what its processes had recorded.
+pub(crate) fn abandoned() -> impl Iterator<Item = PathBuf> {
+    let usual = folders::segment_dir();
+    let mut parents = vec![usual.parent().unwrap_or(Path::new("/")).to_owned(), std::env::temp_dir()];
+    parents.dedup();
+    let entries = parents.into_iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| is_of_a_check(path) && is_abandoned(path).unwrap_or(false))
+}
+
+fn is_of_a_check(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(NAME.as_bytes()))
+}
+
+/// Whether a folder is this user's, and nobody has locked it since it was made, a moment ago at least.
+fn is_abandoned(path: &Path) -> std::io::Result<bool> {
+    /// A check locks its folder as soon as it has made it.
+    const MOMENT: Duration = Duration::from_secs(2);
+    let about = fs::symlink_metadata(path)?;
+    let age = SystemTime::now().duration_since(about.modified()?).unwrap_or_default();
+    if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() || age < MOMENT {
+        return Ok(false);
+    }
+    Ok(flock(&File::open(path)?, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
 /// Bytes of a file system.
 struct Room {
     all: u64,
@@ -87,8 +118,7 @@ impl Room {
 /// What to do about records that found no room in a segment: where its file system is full.
 pub(super) fn remedy(segment: &Path) -> Option<String> {
     // This run's folder is gone when somebody reads it.
-    let is_whole =
-        |path: &&Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(NAME.as_bytes()));
+    let is_whole = |path: &&Path| is_of_a_check(path);
     let place = segment.ancestors().find(is_whole)?.parent()?;
     let room = Room::of(place).filter(|room| room.free < FULL)?;
     Some(format!(

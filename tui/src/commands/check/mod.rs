@@ -1,6 +1,6 @@
 //! `poolscope check`: runs a program exactly and reports what nothing points to any more at its end.
 
-mod folder;
+pub(crate) mod folder;
 mod judge;
 mod report;
 
