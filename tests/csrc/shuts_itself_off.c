@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
     must(read(ready[0], &byte, 1) != 1, "read");
     lose();
     for (char **step = argv + 1; step < argv + argc; step++) {
-        if (!strcmp(*step, "chroot")) must(chroot("/var") || chdir("/"), "chroot");
+        if (!strcmp(*step, "chroot")) must(chroot(getenv("ROOT")) || chdir("/"), "chroot");
         if (!strcmp(*step, "setuid")) must(setgid(65534) || setuid(65534), "setuid");
         if (!strcmp(*step, "undumpable")) must(prctl(PR_SET_DUMPABLE, 0), "prctl");
         if (!strcmp(*step, "landlock")) landlock();

@@ -56,7 +56,7 @@ pub(crate) struct Leaks {
     /// Write the addresses of the leaked blocks
     #[arg(long)]
     objects: bool,
-    /// Report this many stacks at most, those of most bytes
+    /// Report this many stacks at most, those of most bytes; 0 for all
     #[arg(long, value_name = "N")]
     max_leaks: Option<usize>,
     /// Have a copy of the process look, so that its threads wait for the copy only
@@ -155,13 +155,14 @@ impl Leaks {
             snapshot.live.iter().filter(|block| block.verdict.is_leaked()).map(place).collect();
         let mut report = unreachable::report(snapshot, &mut builder, suppressions)
             .map_err(|why| not_checked(format!("process {}: {why}", entry.pid)))?;
-        if let Some(most) = self.max_leaks.filter(|_| self.json) {
+        if let Some(most) = self.max_leaks.filter(|&most| self.json && most > 0) {
             report.keep_largest(most);
         }
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
-        let text = || report.to_text_of(self.max_leaks.unwrap_or(usize::MAX)) + &tensors_of(entry);
+        let text =
+            || report.to_text_of(self.max_leaks.filter(|&most| most > 0).unwrap_or(usize::MAX)) + &tensors_of(entry);
         sink::print(&if self.json { report.to_json()? + "\n" } else { text() })?;
         if self.objects && !self.json {
             let lines = objects.into_iter().map(|(address, size)| format!("leaked: {size} bytes at {address:#x}\n"));

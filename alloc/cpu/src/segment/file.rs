@@ -175,6 +175,10 @@ pub fn keep_open(has_own: bool) {
             keep(&OWN, own.as_c_str(), libc::O_RDWR | libc::O_NOFOLLOW);
             keep(&BESIDE, trace.as_c_str(), libc::O_RDWR | libc::O_NOFOLLOW);
         }
+        // One that is kept already may be that of an earlier root.
+        if FOLDER.descriptor().is_some_and(|kept| may_be_used(&kept, os::user_id()).is_ok()) {
+            return;
+        }
         let mut folder = PathBuffer::new();
         let bytes = own.as_c_str().to_bytes();
         folder.push(&bytes[..bytes.iter().rposition(|&byte| byte == b'/').unwrap_or(0)]);

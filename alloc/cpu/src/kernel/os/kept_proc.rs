@@ -19,16 +19,21 @@ static FILES: [Kept; OWN.len()] = [const { Kept::none() }; OWN.len()];
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Opens what is to be kept. To be called at the start of a process that will have to say at its end what it consists
-/// of, and in its forked children.
+/// of, in its forked children, and again before it may find them no more. What is kept already stays: by now another
+/// root may have an empty `/proc`.
 pub fn keep_proc() {
+    let is_own = OWNER.load(Ordering::Relaxed) == process_id();
     keep_errno(|| {
-        if let Some(folder) = Descriptor::open(c"/proc", libc::O_RDONLY) {
+        if FOLDER.number().is_none()
+            && let Some(folder) = Descriptor::open(c"/proc", libc::O_RDONLY)
+        {
             FOLDER.keep(&folder);
         }
         for (kept, path) in FILES.iter().zip(OWN) {
             match by_path(path) {
                 Some(file) => kept.keep(&file),
-                None => kept.end(),
+                None if !is_own => kept.end(),
+                None => {}
             }
         }
     });
