@@ -98,6 +98,7 @@ fn round(folder: &Folder, settings: &[(&str, &str)], time: Duration, random: &mu
         println!("{was}");
         assert!(after.resident_kib <= before.resident_kib * 5 / 4 + 12 * 1024 + quarantine, "it grew: {was}");
         assert!(after.files <= before.files, "it has more open files: {was}");
+        assert!(after.kept <= KEPT, "more of the pool's files are open than it keeps: {was}");
         assert!(after.threads <= before.threads, "it has more threads: {was}");
     }
     for server in servers {
@@ -135,21 +136,32 @@ fn disturb_all(folder: &Folder, servers: &mut [Server], time: Duration, random: 
 struct Footprint {
     resident_kib: u64,
     threads: usize,
+    /// Open files of the server's, and of the pool's while it needs them.
     files: usize,
+    /// Those that the pool keeps, of a process that has become another user: by their numbers, as no server has so many.
+    kept: usize,
 }
 
+/// What is kept at most: of the segment, its file, one beside it and their folder; of `/proc`, the folder and four files.
+/// Which of the first three there are depends on what was done to them last.
+const KEPT: usize = 8;
+/// The numbers of kept files begin here, of processes that may have 1,024 or more.
+const FIRST_KEPT: u32 = 1008;
+
 /// What each server takes when it is left alone. Idle memory goes back over some seconds, a thread of the pool's ends
-/// when nothing is left to do: the least is what counts.
+/// when nothing is left to do: the least is what counts. Of kept files it is the most.
 fn at_rest(servers: &mut [Server]) -> Vec<Footprint> {
     servers.iter_mut().for_each(Server::empty);
     let end = Instant::now() + Duration::from_secs(4);
-    let mut least = vec![Footprint { resident_kib: u64::MAX, threads: usize::MAX, files: usize::MAX }; servers.len()];
+    let unknown = Footprint { resident_kib: u64::MAX, threads: usize::MAX, files: usize::MAX, kept: 0 };
+    let mut least = vec![unknown; servers.len()];
     while Instant::now() < end {
         for (server, least) in servers.iter().zip(&mut least) {
             let now = Footprint::of(server.pid());
             least.resident_kib = least.resident_kib.min(now.resident_kib);
             least.threads = least.threads.min(now.threads);
             least.files = least.files.min(now.files);
+            least.kept = least.kept.max(now.kept);
         }
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -162,7 +174,10 @@ impl Footprint {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server lives");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
         let resident_kib = line.trim().trim_end_matches(" kB").parse().expect("a number");
-        Footprint { resident_kib, threads: count("task"), files: count("fd") }
+        let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the server lives");
+        let numbers = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let (kept, files): (Vec<u32>, Vec<u32>) = numbers.partition(|number: &u32| *number >= FIRST_KEPT);
+        Footprint { resident_kib, threads: count("task"), files: files.len(), kept: kept.len() }
     }
 }
 

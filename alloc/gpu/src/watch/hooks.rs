@@ -7,8 +7,8 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 pub use poolscope_wire::Moment;
 
@@ -35,10 +35,10 @@ type Closure = Box<dyn Fn(&Event) + Send + Sync>;
 
 struct Entry {
     number: u64,
-    hook: Closure,
+    /// Threads that are in it have it locked for reading. `None` once it was removed.
+    hook: RwLock<Option<Closure>>,
+    /// It is to be called no more, although threads may be in it.
     gone: AtomicBool,
-    /// Threads that are in it, or about to look whether it is gone.
-    users: AtomicUsize,
 }
 
 /// A pool whose calls can be sent the long way.
@@ -95,14 +95,15 @@ pub fn add(hook: impl Fn(&Event) + Send + Sync + 'static) -> Hook {
     let mut state = state();
     state.numbers += 1;
     let number = state.numbers;
-    let (gone, users) = (AtomicBool::new(false), AtomicUsize::new(0));
-    state.hooks.push(Arc::new(Entry { number, hook: Box::new(hook), gone, users }));
+    let hook: RwLock<Option<Closure>> = RwLock::new(Some(Box::new(hook)));
+    state.hooks.push(Arc::new(Entry { number, hook, gone: AtomicBool::new(false) }));
     state.tell_pools();
     Hook(number)
 }
 
-/// Removes a hook. When this returns, no thread is in it and none will be, unless it was called from a hook: then only
-/// the second holds. False if there is no such hook.
+/// Removes a hook. When this returns, no thread is in it, none will be, and what it keeps was dropped. A hook that calls
+/// this waits for nobody: threads that are calling the other one go on, and what it keeps is dropped after them. False
+/// if there is no such hook.
 pub fn remove(number: u64) -> bool {
     let entry = {
         let mut state = state();
@@ -111,11 +112,11 @@ pub fn remove(number: u64) -> bool {
         state.tell_pools();
         entry
     };
-    // Who calls counts itself in and then looks whether the hook is gone; here it goes, and then they are counted. All
-    // four are in one order, so that one of both sees the other.
-    entry.gone.store(true, Ordering::SeqCst);
-    while !QUIET.get() && entry.users.load(Ordering::SeqCst) > 0 {
-        std::thread::yield_now();
+    entry.gone.store(true, Ordering::Relaxed);
+    if !QUIET.get() {
+        // Who calls hooks may hold the entry for longer, with nothing in it.
+        let hook = entry.hook.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(hook);
     }
     true
 }
@@ -147,11 +148,53 @@ impl Drop for Quiet {
 pub(crate) fn call(event: &Event) {
     let hooks = state().hooks.clone();
     for entry in &hooks {
-        entry.users.fetch_add(1, Ordering::SeqCst);
-        let call = || (entry.hook)(event);
-        if !entry.gone.load(Ordering::SeqCst) && catch_unwind(AssertUnwindSafe(call)).is_err() {
+        let hook = entry.hook.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(hook) = hook.as_ref().filter(|_| !entry.gone.load(Ordering::Relaxed)) else { continue };
+        if catch_unwind(AssertUnwindSafe(|| hook(event))).is_err() {
             std::process::abort();
         }
-        entry.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn what_a_hook_keeps_is_dropped_as_it_goes_also_while_a_thread_is_in_another() {
+        // No pool has this number.
+        const DEVICE: u32 = 7_000_000;
+        let (entered, is_in) = mpsc::channel();
+        let (leave, may_leave) = mpsc::channel::<()>();
+        let may_leave = Mutex::new(may_leave);
+        let other = add(move |event| {
+            if event.device == DEVICE {
+                entered.send(()).expect("the test waits");
+                may_leave.lock().expect("no other thread is here").recv().expect("the test lives");
+            }
+        });
+        let kept = Arc::new(());
+        let later = add({
+            let kept = kept.clone();
+            move |event| assert!(event.device != DEVICE, "{kept:?}: it is gone")
+        });
+        let event = Event {
+            moment: Moment::BeforeAlloc,
+            device: DEVICE,
+            kind: poolscope_wire::kind::DEVICE,
+            address: 0,
+            size: 1,
+            stream: Stream::LEGACY,
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| call(&event));
+            is_in.recv().expect("it is called");
+            drop(later);
+            assert_eq!(Arc::strong_count(&kept), 1);
+            leave.send(()).expect("it waits");
+        });
+        drop(other);
     }
 }
