@@ -1,4 +1,5 @@
-// Loses 120 blocks of 1 to 120 bytes, from as many call paths.
+// Loses 120 blocks of 1 to 120 bytes, from as many call paths. With an argument it waits then for the end of its input.
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { PATHS = 120 };
@@ -19,8 +20,15 @@ __attribute__((noinline)) static void wipe(void) {
     for (size_t i = 0; i < sizeof stack; i++) stack[i] = 0;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
+    setvbuf(stdout, NULL, _IONBF, 0);
+    setvbuf(stdin, NULL, _IONBF, 0);
     for (int i = 0; i < PATHS; i++) lose(i, (size_t)i + 1);
     wipe();
+    if (argc > 1) {
+        puts("ready");
+        while (getchar() != EOF) {}
+    }
     return 0;
 }

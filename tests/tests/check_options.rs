@@ -275,6 +275,19 @@ fn a_report_of_many_leaks_has_the_largest_ones_and_says_how_much_the_others_are(
     assert_eq!(leaks(&usual), 100, "{usual}");
     assert!(usual.contains("leak 1: 120 B in 1 block\n") && usual.contains(hint), "{usual}");
     assert!(usual.contains("20 more stacks, 210 B in 20 blocks, left out here.") && usual.contains(total), "{usual}");
+    // The first one lies 119 calls deep.
+    let first = |text: &str| -> Vec<String> {
+        let lines = text.lines().skip_while(|line| !line.starts_with("leak 1:")).skip(2);
+        lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    let (stack, hint_of_frames) = (first(&usual), "With --max-frames 40: 0 prints whole stacks");
+    assert!(stack.len() == 41 && stack[0].starts_with("    #0 lose "), "{usual}");
+    assert!(stack[32].starts_with("    … ") && stack[32].ends_with(" frames left out"), "{usual}");
+    assert!(stack[40].ends_with(" _start") && usual.contains(hint_of_frames), "{usual}");
+    let whole = report(&["--max-frames", "0"]);
+    assert!(first(&whole).len() > 120 && !whole.contains("whole stacks"), "{whole}");
+    let two = report(&["--max-frames", "2"]);
+    assert!(first(&two).len() == 3 && first(&two)[1].starts_with("    #1 lose "), "{two}");
     let few = report(&["--max-leaks", "3"]);
     assert!(leaks(&few) == 3 && few.contains("117 more stacks, 6,903 B in 117 blocks, left out here."), "{few}");
     let all = report(&["--max-leaks", "0"]);
@@ -282,6 +295,7 @@ fn a_report_of_many_leaks_has_the_largest_ones_and_says_how_much_the_others_are(
     report(&["--output", pool.files().join("report.txt").to_str().expect("a path")]);
     let written = std::fs::read_to_string(pool.files().join("report.txt")).expect("a report");
     assert!(leaks(&written) == 120 && !written.contains("left out"), "{written}");
+    assert!(first(&written).len() > 120, "{written}");
 }
 
 /// A job that runs out of time is killed with what it started; what its programs have recorded fills memory.

@@ -59,6 +59,40 @@ fn a_running_program_says_what_it_can_not_reach_any_number_of_times_and_goes_on(
 }
 
 #[test]
+fn a_report_of_a_running_program_has_as_much_as_is_asked_for() {
+    let pool = Pool::new();
+    let many = compiler::compile_with_headers(
+        pool.files(),
+        "tests/csrc/loses_many.c",
+        "loses_many",
+        &["-O1", "-g", "-fno-builtin"],
+    );
+    let mut running = pool.program(many).arg("wait").env("POOLSCOPE_PERIOD", "1").start();
+    running.wait_for_line("ready");
+    for (options, leaks, frames) in [
+        (&[][..], 120, 41..=41),
+        (&["--max-leaks", "0"], 120, 41..=41),
+        (&["--max-leaks", "3", "--max-frames", "10"], 3, 11..=11),
+        (&["--max-leaks", "1", "--max-frames", "0"], 1, 121..=126),
+    ] {
+        let output = ask(&pool, &running, options);
+        assert_eq!(output.code(), 23, "{}", output.report());
+        let text = &output.stdout;
+        assert_eq!(text.lines().filter(|line| line.starts_with("leak ")).count(), leaks, "{options:?}: {text}");
+        let first = text.lines().skip(2).take_while(|line| !line.is_empty()).count();
+        assert!(frames.contains(&first), "{options:?}: {text}");
+        assert!(text.contains("7,260 B in 120 blocks leaked, from 120 stacks."), "{options:?}: {text}");
+    }
+    for (most, expected) in [("0", 120), ("3", 3)] {
+        let output = ask(&pool, &running, &["--json", "--max-leaks", most]);
+        let report: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.report()));
+        assert_eq!(report["leaks"].as_array().map(Vec::len), Some(expected), "{}", output.report());
+    }
+    running.end_input();
+    assert_eq!(running.finish().code(), 0);
+}
+
+#[test]
 fn a_program_that_lost_nothing_is_clean() {
     let pool = Pool::new();
     let mut running = start(&pool, &[]);

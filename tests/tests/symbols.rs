@@ -294,12 +294,32 @@ fn functions_of_python_are_woven_into_the_stacks() {
     let woven = all.iter().find(|stack| stack.contains("Cache.insert (cache.py)")).expect("a stack of the script");
     assert!(woven.contains("_PyEval_EvalFrameDefault") && woven.contains("fill (cache.py)"), "{woven}");
     assert!(woven.contains("<module> (cache.py)") && woven.contains("< Py_RunMain <"), "{woven}");
-    assert_some(&stacks(&pool, &pid, &["--python"]), "Cache.insert (cache.py) < fill (cache.py) < <module> (cache.py)");
+    let path = "Cache.insert (cache.py) < fill (cache.py) < <module> (cache.py)";
+    assert_some(&stacks(&pool, &pid, &["--python"]), path);
+    // What a person reads first is named by them, too.
+    let report = pool.poolscope().args(["report", &pid]).run().success();
+    assert!(report.stdout.contains(path), "{}", report.stdout);
+    let screen = |view: &str, pid: &str| {
+        let args = ["top", pid, "--once", "--plain", "--size", "160x40", "--view", view];
+        pool.poolscope().args(args).run().success().stdout
+    };
+    let sites = screen("sites", &pid);
+    assert!(sites.contains("Cache.insert (cache.py) < fill"), "{sites}");
+    let flame = screen("flame", &pid);
+    let boxes: Vec<&str> = flame.lines().filter_map(|line| line.split(" (cache.py)").next()).collect();
+    assert!(boxes.windows(3).any(|boxes| boxes == ["|<module>", "|fill", "|Cache.insert"]), "{flame}");
+    let why = "PYTHONPERFSUPPORT=1";
+    assert!(!screen("findings", &pid).contains(why));
     running.send("\n");
     running.finish();
 
-    let plain = pool.program(&python).args(["-c", "x = [0] * 100000"]).env("POOLSCOPE_PERIOD", "1").start();
+    let script = "x = [0] * 1000000\nprint('ready', flush=True)\ninput()";
+    let mut plain = pool.program(&python).args(["-c", script]).env("POOLSCOPE_PERIOD", "1").start();
+    plain.wait_for_line("ready");
     let pid = plain.pid().to_string();
+    let findings = screen("findings", &pid);
+    assert!(findings.contains(why), "{findings}");
+    plain.send("\n");
     plain.finish();
     let said = pool.poolscope().args(["dump", &pid, "--python", "-o", "-"]).run();
     assert!(said.stderr.contains("is started with -X perf"), "{}", said.report());

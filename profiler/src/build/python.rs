@@ -13,8 +13,9 @@ use crate::model::memory::Place;
 use crate::model::profile::{Held, Location, Profile, Site};
 use crate::model::snapshot::Module;
 
-/// Takes the interpreter's frames out of every stack that has one of Python's; extension modules and other libraries
-/// stay. Stacks that are equal then become one. Gives the number of stacks that had frames of Python.
+/// Takes the interpreter's frames out of every stack that has one of Python's; extension modules that do not come with
+/// it and other libraries stay. Stacks that are equal then become one. Gives the number of stacks that had frames of
+/// Python.
 pub fn hide_interpreter(profile: &mut Profile) -> usize {
     let interpreter: Vec<bool> = profile.modules.iter().map(is_interpreter).collect();
     let hidden = |location: &Location| location.module.and_then(|module| interpreter.get(module)) == Some(&true);
@@ -45,18 +46,38 @@ pub fn hide_interpreter(profile: &mut Profile) -> usize {
     found
 }
 
-/// Only the perf map gives a file to code of no module.
-fn is_python(location: &Location) -> bool {
+/// Whether a location is a function of Python's. Only the perf map gives a file to code of no module.
+pub fn is_python(location: &Location) -> bool {
     let of_python = |file: &str| file.ends_with(".py") || file.starts_with('<');
     location.module.is_none()
         && location.frames.iter().any(|frame| frame.line.is_none() && frame.file.as_deref().is_some_and(of_python))
 }
 
-/// `python3.12`, `libpython3.12.so.1.0`.
-fn is_interpreter(module: &Module) -> bool {
+/// Whether a site has a function of Python's: then those of the interpreter say nothing.
+pub(crate) fn has_python(profile: &Profile, site: &Site) -> bool {
+    site.locations.iter().filter_map(|&index| profile.locations.get(index)).any(is_python)
+}
+
+/// Whether a file is the interpreter: `python3.12`, `libpython3.12.so.1.0`, an extension module that comes with it, or
+/// what its `ctypes` calls functions by.
+pub fn is_interpreter(module: &Module) -> bool {
+    if module.path.contains("/lib-dynload/") || module.name().starts_with("libffi.so") {
+        return true;
+    }
+    version_text(module).is_some()
+}
+
+/// The version of an interpreter, as far as its file says: that of `python3.12` is `(3, 12)`.
+pub(crate) fn version(module: &Module) -> Option<(u32, u32)> {
+    let (major, minor) = version_text(module)?.split_once('.')?;
+    Some((major.parse().ok()?, minor.trim_end_matches(['.', 't']).parse().ok()?))
+}
+
+/// What is behind `python` in the name of an interpreter's file.
+fn version_text(module: &Module) -> Option<&str> {
     let name = module.name().trim_start_matches("lib");
-    let version = name.strip_prefix("python").map(|rest| rest.trim_end_matches("so").trim_end_matches(".so.1.0"));
-    version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't'))
+    let version = name.strip_prefix("python")?.trim_end_matches("so").trim_end_matches(".so.1.0");
+    version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't').then_some(version)
 }
 
 fn add(known: &mut Site, other: Site) {
@@ -78,7 +99,6 @@ fn add(known: &mut Site, other: Site) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::profile::Frame;
     use crate::model::testing;
 
     fn module(path: &str) -> Module {
@@ -87,22 +107,32 @@ mod tests {
 
     #[test]
     fn the_interpreter_goes_where_python_is_and_stays_where_it_is_not() {
-        let mut profile =
-            testing::profile(&[("main;eval;f;eval;malloc_of_a", 10.0), ("main;eval;f;eval", 5.0), ("main;eval", 3.0)]);
+        let mut profile = testing::profile(&[
+            ("main;eval;f (a.py);eval;malloc_of_a", 10.0),
+            ("main;eval;f (a.py);eval", 5.0),
+            ("main;eval", 3.0),
+        ]);
         profile.modules[0].path = "/usr/bin/python3.12".to_owned();
-        for location in Arc::make_mut(&mut profile.locations) {
-            if location.frames[0].name == "f" {
-                location.module = None;
-                location.frames = vec![Frame { file: Some("/srv/f.py".to_owned()), ..location.frames[0].clone() }];
-                location.frames[0].line = None;
-            }
-        }
+        testing::name_python(&mut profile);
         assert_eq!(hide_interpreter(&mut profile), 2);
         let paths: Vec<(String, f64)> =
             profile.sites.iter().map(|site| (profile.path(site), site.in_use.bytes)).collect();
-        assert_eq!(paths, [("f".to_owned(), 15.0), ("main;eval".to_owned(), 3.0)]);
+        assert_eq!(paths, [("f (a.py)".to_owned(), 15.0), ("main;eval".to_owned(), 3.0)]);
         let held = &profile.sites[0].held;
         assert_eq!((held.len(), held[0].amount.bytes), (1, 15.0), "blocks of one size and thread are counted together");
+    }
+
+    #[test]
+    fn an_interpreter_says_its_version_by_its_file() {
+        for (path, expected) in [
+            ("/usr/bin/python3.12", Some((3, 12))),
+            ("/usr/lib/libpython3.13t.so.1.0", Some((3, 13))),
+            ("/usr/lib/libpython3.so", None),
+            ("/usr/bin/python3", None),
+            ("/usr/bin/python3.12-config", None),
+        ] {
+            assert_eq!(version(&module(path)), expected, "{path}");
+        }
     }
 
     #[test]
@@ -113,6 +143,8 @@ mod tests {
             ("/usr/lib/libpython3.13.so.1.0", true),
             ("/usr/lib/libpython3.13t.so.1.0", true),
             ("/usr/lib/libpython3.so", true),
+            ("/usr/lib/python3.12/lib-dynload/_json.cpython-312-x86_64-linux-gnu.so", true),
+            ("/usr/lib/x86_64-linux-gnu/libffi.so.8.1.2", true),
             ("/usr/lib/python3/dist-packages/_numpy.so", false),
             ("/usr/bin/pythonish", false),
             ("/usr/lib/libpythonqt.so", false),

@@ -1,12 +1,14 @@
 //! What a call site is called, in every table and report: the function that asked for memory, where that is,
 //! and its callers.
 //!
-//! Functions of a language's library ([`plumbing`](crate::build::plumbing)) are passed over,
-//! at the innermost end and between callers.
+//! Functions of a language's library ([`plumbing`](crate::build::plumbing)) are passed over, at the innermost end and
+//! between callers; so are those of an interpreter where the functions are that it runs
+//! ([`python`](crate::build::python)).
 
 use std::fmt::Write as _;
 
 use crate::build::plumbing::is_plumbing;
+use crate::build::python;
 use crate::model::profile::{Frame, Profile, Site};
 use crate::symbols::function_name::{short, without_middle};
 
@@ -30,8 +32,11 @@ impl<'a> SiteName<'a> {
         let locations = site.locations.iter().filter_map(|&index| profile.locations.get(index));
         let frames =
             locations.flat_map(|location| location.frames.iter().map(|frame| (frame, profile.module(location))));
-        let asked =
-            frames.clone().enumerate().filter(|&(_, (frame, module))| !is_plumbing(frame, module, &profile.naming));
+        let has_python = python::has_python(profile, site);
+        let is_passed_over = |frame, module: Option<_>| {
+            is_plumbing(frame, module, &profile.naming) || has_python && module.is_some_and(python::is_interpreter)
+        };
+        let asked = frames.clone().enumerate().filter(|&(_, (frame, module))| !is_passed_over(frame, module));
         let mut asked = asked.map(|(depth, (frame, _))| (depth, frame));
         let (depth, function) = asked.next().or_else(|| Some((0, frames.clone().next()?.0)))?;
         Some(Self { function, depth, callers: asked.map(|(_, frame)| frame).collect() })
@@ -41,7 +46,8 @@ impl<'a> SiteName<'a> {
     /// left out.
     pub fn text(&self, callers: usize) -> String {
         let mut text = short(&self.function.name);
-        if let Some(place) = self.function.short_source() {
+        // A function of Python's has its file in its name.
+        if let Some(place) = self.function.short_source().filter(|place| !text.ends_with(&format!("({place})"))) {
             let _ = write!(text, "  {place}");
         }
         for caller in self.callers.iter().take(callers) {
@@ -62,7 +68,7 @@ mod tests {
 
     use super::*;
     use crate::model::naming::Naming;
-    use crate::model::testing::profile;
+    use crate::model::testing::{self, profile};
 
     #[test]
     fn a_site_is_named_by_who_asked_for_memory() {
@@ -75,6 +81,22 @@ mod tests {
         assert_eq!(name.text(9), "app::serve  app::serve.c:3 < main");
         assert_eq!(site_text(&profile, &profile.sites[1], 9), "alloc::raw_vec::grow  alloc::raw_vec::grow.c:1");
         assert_eq!(site_text(&profile, &Site::default(), 9), "[no frames]");
+    }
+
+    #[test]
+    fn a_site_is_named_by_functions_of_python_and_not_by_their_interpreter() {
+        let mut profile = profile(&[
+            ("main;_PyEval_EvalFrameDefault;work (app.py);_PyEval_EvalFrameDefault;load (app.py);_PyList_New", 1.0),
+            ("main;_PyEval_EvalFrameDefault;PyList_New", 1.0),
+        ]);
+        profile.modules[0].path = "/usr/bin/python3.13".to_owned();
+        testing::name_python(&mut profile);
+        assert_eq!(site_text(&profile, &profile.sites[0], 9), "load (app.py) < work (app.py)");
+        assert_eq!(
+            site_text(&profile, &profile.sites[1], 1),
+            "PyList_New  PyList_New.c:6 < _PyEval_EvalFrameDefault",
+            "where no function of Python's is"
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod devices;
 mod growth;
 mod leaks;
 mod memory;
+mod python;
 mod samples;
 mod slabs;
 #[cfg(test)]
@@ -161,6 +162,7 @@ const RULES: &[Rule] = &[
     samples::newer_than_counters,
     samples::began_late,
     samples::too_few,
+    python::without_its_functions,
 ];
 
 /// What was found, a line each.

@@ -153,6 +153,20 @@ pub struct Suppressed {
     pub objects: u64,
 }
 
+/// How much of a report its text has, of what is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Leaks, and as many of what the program can still reach.
+    pub leaks: usize,
+    /// Frames of a stack: four of five are its innermost, the others its outermost.
+    pub frames: usize,
+}
+
+impl Shown {
+    /// Everything.
+    pub const ALL: Shown = Shown { leaks: usize::MAX, frames: usize::MAX };
+}
+
 impl LeakReport {
     /// Looks for leaks in the last snapshot of a program, or for what it has in use.
     pub fn new(snapshot: &Snapshot, profile: &Profile, suppressions: &Suppressions) -> Self {
@@ -238,6 +252,12 @@ impl LeakReport {
         self.exceeded.extend(other.exceeded);
     }
 
+    /// Whether a stack of those that are shown is longer than what is shown of it.
+    pub fn has_more_frames_than(&self, shown: Shown) -> bool {
+        let leaks = self.leaks.iter().take(shown.leaks).chain(self.reachable.iter().take(shown.leaks));
+        leaks.into_iter().any(|leak| leak.frames.len() > shown.frames)
+    }
+
     /// Something leaked.
     pub fn has_leaks(&self) -> bool {
         !self.leaks.is_empty()
@@ -261,12 +281,12 @@ impl LeakReport {
 
     /// The report as text.
     pub fn to_text(&self) -> String {
-        self.to_text_of(usize::MAX)
+        self.to_text_of(Shown::ALL)
     }
 
-    /// The same with `most` of the leaks and as many of what the program can still reach, the first ones, and with how
-    /// much the others are. Totals are those of all.
-    pub fn to_text_of(&self, most: usize) -> String {
+    /// The same with a part of it, and with how much is left out. Totals are those of all.
+    pub fn to_text_of(&self, shown: Shown) -> String {
+        let most = shown.leaks;
         let mut text = String::new();
         if self.leaks.is_empty() {
             text.push_str(if self.claim == Claim::Leaked { "No leaks.\n" } else { "Nothing is known to be in use.\n" });
@@ -278,7 +298,7 @@ impl LeakReport {
         };
         for (index, leak) in self.leaks.iter().take(most).enumerate() {
             let how = if leak.kind == LeakKind::Indirect { "indirect " } else { "" };
-            let _ = write!(text, "{how}{heading} {}: {}", index + 1, leak.to_text());
+            let _ = write!(text, "{how}{heading} {}: {}", index + 1, leak.to_text_of(shown.frames));
         }
         text += &left_out(&self.leaks, most);
         if !self.leaks.is_empty() {
@@ -292,7 +312,7 @@ impl LeakReport {
                 _ => "still reachable",
             };
             let gap = if index == 0 { "\n" } else { "" };
-            let _ = write!(text, "{gap}{how} {}: {}", index + 1, held.to_text());
+            let _ = write!(text, "{gap}{how} {}: {}", index + 1, held.to_text_of(shown.frames));
         }
         text += &left_out(&self.reachable, most);
         for kept in &self.suppressed {
@@ -336,12 +356,24 @@ fn left_out(leaks: &[Leak], most: usize) -> String {
 impl Leak {
     /// How much it is, and the stack, which ends with an empty line.
     pub fn to_text(&self) -> String {
+        self.to_text_of(usize::MAX)
+    }
+
+    /// The same with at most so many frames.
+    fn to_text_of(&self, most: usize) -> String {
         let of = self.place.memory().describe();
         let of = if of.is_empty() { of } else { format!(", {of}") };
         let mut text = format!("{}{}{of}{}\n", amount(self.bytes, self.objects), sizes(self), age(self));
         let _ = writeln!(text, "    {}", self.name);
+        let left_out = self.frames.len().saturating_sub(most);
+        let outermost = most / 5;
+        let gap = if left_out > 0 { most - outermost..self.frames.len() - outermost } else { 0..0 };
         for (depth, frame) in self.frames.iter().enumerate() {
-            let _ = writeln!(text, "    #{depth} {}", frame_text(frame));
+            if !gap.contains(&depth) {
+                let _ = writeln!(text, "    #{depth} {}", frame_text(frame));
+            } else if depth == gap.start {
+                let _ = writeln!(text, "    … {} left out", figures::count(left_out as u64, "frame"));
+            }
         }
         if self.incomplete {
             text.push_str("    (outer frames are missing)\n");

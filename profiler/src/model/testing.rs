@@ -32,6 +32,17 @@ pub(crate) fn profile(stacks: &[(&str, f64)]) -> Profile {
     profile
 }
 
+/// Makes functions that are called `name (file.py)` Python's, as its perf map has them.
+pub(crate) fn name_python(profile: &mut Profile) {
+    for location in Arc::make_mut(&mut profile.locations) {
+        let frame = &mut location.frames[0];
+        if let Some((_, file)) = frame.name.split_once(" (").filter(|(_, file)| file.ends_with(".py)")) {
+            frame.file = Some(format!("/srv/{}", file.trim_end_matches(')')));
+            (frame.line, location.module) = (None, None);
+        }
+    }
+}
+
 fn location(profile: &mut Profile, name: &str) -> usize {
     if let Some(known) = profile.locations.iter().position(|location| location.frames[0].name == name) {
         return known;

@@ -8,4 +8,4 @@ mod values;
 
 pub(crate) use format::{Format, Origin};
 pub(crate) use memory::{MemoryArgs, MetricName};
-pub(crate) use values::{parse_bytes, parse_mask, parse_period, parse_seconds, parse_size};
+pub(crate) use values::{at_most, parse_bytes, parse_mask, parse_period, parse_seconds, parse_size};

@@ -35,6 +35,15 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How many are to be had at most: what was said, or what is usual, where 0 is all.
+pub(crate) fn at_most(said: Option<usize>, usual: usize) -> usize {
+    match said {
+        Some(0) => usize::MAX,
+        Some(most) => most,
+        None => usual,
+    }
+}
+
 /// A mask in hexadecimal digits, behind `0x` or not.
 pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);

@@ -6,16 +6,16 @@ use std::time::Duration;
 use clap::Args;
 use color_eyre::eyre::Result;
 use poolscope_profiler::SegmentReader;
-use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::retainers::{self, Asked};
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::leaks::unreachable::{self, Checked};
+use poolscope_profiler::leaks::{LeakReport, Shown};
 use poolscope_profiler::model::snapshot::{LiveBlock, ProcessState};
 use poolscope_profiler::segment::ask::{self, AskError, Wish};
 use poolscope_profiler::segment::discovery::SegmentEntry;
 
-use crate::args::{MemoryArgs, parse_mask};
-use crate::commands::check::{LEAKED, NOT_CHECKED};
+use crate::args::{MemoryArgs, at_most, parse_mask};
+use crate::commands::check::{LEAKED, NOT_CHECKED, USUAL};
 use crate::commands::tensors::held_by;
 use crate::failure::Failure;
 use crate::{sink, target};
@@ -59,6 +59,10 @@ pub(crate) struct Leaks {
     /// Report this many stacks at most, those of most bytes; 0 for all
     #[arg(long, value_name = "N")]
     max_leaks: Option<usize>,
+    /// Report this many frames of a stack at most, most of them innermost ones: 40 if nothing is said; 0 for all, as JSON
+    /// has them
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    max_frames: Option<usize>,
     /// Have a copy of the process look, so that its threads wait for the copy only
     #[arg(long)]
     snapshot: bool,
@@ -120,8 +124,15 @@ impl Leaks {
         self.memory.memory(&profile)?;
         let profile = self.memory.part(profile)?;
         let report = LeakReport::new(&snapshot, &profile, &suppressions);
-        sink::print(&if self.json { report.to_json()? + "\n" } else { report.to_text() + &tensors_of(&entry) })?;
+        let text = || report.to_text_of(self.shown()) + &tensors_of(&entry);
+        sink::print(&if self.json { report.to_json()? + "\n" } else { text() })?;
         Ok(0)
+    }
+
+    /// How much of the report is printed.
+    fn shown(&self) -> Shown {
+        let frames = at_most(self.max_frames, USUAL.frames);
+        Shown { leaks: at_most(self.max_leaks, usize::MAX), frames }
     }
 
     /// Has a running process look.
@@ -161,8 +172,7 @@ impl Leaks {
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
-        let text =
-            || report.to_text_of(self.max_leaks.filter(|&most| most > 0).unwrap_or(usize::MAX)) + &tensors_of(entry);
+        let text = || report.to_text_of(self.shown()) + &tensors_of(entry);
         sink::print(&if self.json { report.to_json()? + "\n" } else { text() })?;
         if self.objects && !self.json {
             let lines = objects.into_iter().map(|(address, size)| format!("leaked: {size} bytes at {address:#x}\n"));

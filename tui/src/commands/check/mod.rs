@@ -13,13 +13,14 @@ use std::process::Command;
 
 use clap::{Args, ValueHint};
 use color_eyre::eyre::{Result, WrapErr};
+use poolscope_profiler::leaks::Shown;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::segment::folders;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use crate::args::{lsan, parse_mask};
+use crate::args::{at_most, lsan, parse_mask};
 use crate::commands::tensors::held_by;
 use crate::failure::Failure;
 use crate::launch::out_of_memory::Kills;
@@ -27,8 +28,8 @@ use crate::launch::{child, library, own_pool, preload, sanitizer};
 use crate::words::Ended;
 use crate::{sink, version};
 
-/// Stacks that a report has where nothing else is said: it may have thousands, each of fifty lines.
-const MAX_LEAKS: usize = 100;
+/// What a person is shown where nothing else is said: there may be thousands of stacks, of hundreds of frames.
+pub(crate) const USUAL: Shown = Shown { leaks: 100, frames: 40 };
 
 use folder::Folder;
 use judge::{Asked, Judged, Process, judge_all};
@@ -95,6 +96,10 @@ pub(crate) struct Check {
     /// is said; 0 for all
     #[arg(long, value_name = "N", conflicts_with = "json")]
     max_leaks: Option<usize>,
+    /// Report this many frames of a stack at most, most of them innermost ones: 40, and all in JSON and in a file, if
+    /// nothing is said; 0 for all
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    max_frames: Option<usize>,
     /// File of suppressions, as LeakSanitizer or valgrind has it
     #[arg(long, value_name = "FILE")]
     suppressions: Vec<PathBuf>,
@@ -223,12 +228,10 @@ impl Check {
             leaked,
             code,
         };
-        let most = match self.max_leaks {
-            None if self.output.is_none() => MAX_LEAKS,
-            None | Some(0) => usize::MAX,
-            Some(most) => most,
-        };
-        let text = if self.json { report.to_json()? } else { report.to_text(most) + &tensors_of(&processes) };
+        let usual = if self.output.is_none() { USUAL } else { Shown::ALL };
+        let shown =
+            Shown { leaks: at_most(self.max_leaks, usual.leaks), frames: at_most(self.max_frames, usual.frames) };
+        let text = if self.json { report.to_json()? } else { report.to_text(shown) + &tensors_of(&processes) };
         match (&self.output, self.json) {
             (Some(path), _) => sink::write(path, |out| out.write_all(text.as_bytes()))?,
             (None, true) => sink::print(&text)?,

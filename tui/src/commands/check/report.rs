@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
-use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::json::LeaksJson;
 use poolscope_profiler::leaks::outputs::{Outcome, Run};
 use poolscope_profiler::leaks::suppressions::Suppressions;
+use poolscope_profiler::leaks::{LeakReport, Shown};
 use poolscope_profiler::segment::discovery::SegmentEntry;
 use poolscope_profiler::words::figures;
 use serde::Serialize;
@@ -86,8 +86,8 @@ impl Report<'_> {
         })
     }
 
-    /// With at most so many stacks of each process.
-    pub(super) fn to_text(&self, most: usize) -> String {
+    /// With a part of each process's leaks.
+    pub(super) fn to_text(&self, shown: Shown) -> String {
         let mut out = String::new();
         let clean = self.reports().filter(|report| !report.has_leaks()).count();
         for (i, process) in self.processes.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Report<'_> {
             let forked = if process.entry.forked { ", a forked child" } else { "" };
             out += &format!("\npoolscope check: {} (pid {}{forked})\n", process.command(), process.entry.pid);
             if let Verdict::Judged(report) = &process.verdict {
-                out += &report.to_text_of(most);
+                out += &report.to_text_of(shown);
             }
             if let Some(why) = process.doubt() {
                 out += &format!("Could not be checked: {why}.\n");
@@ -112,8 +112,13 @@ impl Report<'_> {
         for unused in self.suppressions.unused(self.reports()) {
             out += &format!("This suppression held nothing: {unused}\n");
         }
-        if self.reports().any(|report| report.leaks.len().max(report.reachable.len()) > most) {
+        if self.reports().any(|report| report.leaks.len().max(report.reachable.len()) > shown.leaks) {
+            let most = shown.leaks;
             out += &format!("With --max-leaks {most}: 0 prints all stacks, and --output FILE has them all.\n");
+        }
+        if self.reports().any(|report| report.has_more_frames_than(shown)) {
+            let most = shown.frames;
+            out += &format!("With --max-frames {most}: 0 prints whole stacks, and --output FILE has them whole.\n");
         }
         if self.proved {
             out += "The leak that was planted in each process was found.\n";

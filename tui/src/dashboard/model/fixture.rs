@@ -68,6 +68,17 @@ fn locations() -> Vec<Location> {
         .collect()
 }
 
+/// The server as Python would run it: `server::handle` is a function of Python's, what is around it the interpreter's.
+pub(crate) fn profile_of_python() -> Profile {
+    let mut profile = profile();
+    profile.modules[0].path = "/usr/bin/python3.13".into();
+    let location = &mut Arc::make_mut(&mut profile.locations)[3];
+    let name = "handle (server.py)".into();
+    location.module = None;
+    location.frames = vec![Frame { name, file: Some("/srv/server.py".into()), ..Frame::default() }];
+    profile
+}
+
 fn modules() -> Vec<Module> {
     ["/src/kv/target/release/kvserver", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libssl.so.3"]
         .into_iter()

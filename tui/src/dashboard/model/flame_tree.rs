@@ -49,7 +49,7 @@ pub(crate) const RUNTIME: &str = "[runtime]";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Functions of a language's runtime that follow each other are one, and those that the function calls which names
-    /// the call site are left out.
+    /// the call site are left out. Those of Python's interpreter are, too, where functions of Python's are.
     pub(crate) folded: bool,
     /// From the function that asked for memory to its callers, not from the outermost to the innermost.
     pub(crate) inverted: bool,
@@ -119,11 +119,17 @@ impl Labels {
     /// The path of a call site from below the root.
     fn path(&mut self, profile: &Profile, site: &Site, runtime: &Runtime, shape: Shape, out: &mut Vec<Step>) {
         out.clear();
+        let without_interpreter = shape.folded && runtime.has_python(site);
+        let mut depth = 0;
         for &at in site.locations.iter() {
             self.of_location(profile, at);
+            let is_left_out = without_interpreter && runtime.is_interpreter(at);
             for (frame, &label) in self.of[at].iter().enumerate() {
                 let inlined = profile.locations[at].frames[frame].inlined;
-                out.push(Step { label, inlined, runtime: runtime.has(at, frame), depth: out.len() });
+                if !is_left_out {
+                    out.push(Step { label, inlined, runtime: runtime.has(at, frame), depth });
+                }
+                depth += 1;
             }
         }
         if shape.folded
@@ -536,5 +542,13 @@ mod tests {
         assert!(whole.len() > folded.len() && whole[whole.len() - 1].contains("RawVec"), "{whole:?}");
         let inverted = names(Shape { folded: true, inverted: true });
         assert_eq!(inverted, [folded[folded.len() - 1].clone()], "up to the innermost");
+    }
+
+    #[test]
+    fn an_interpreter_is_left_out_where_functions_are_that_it_runs() {
+        let profile = fixture::profile_of_python();
+        let names = |shape| path_to(&profile, &profile.sites[0], &Runtime::of(&profile), shape, 0);
+        assert_eq!(names(USUAL), [RUNTIME, "handle (server.py)"]);
+        assert!(names(Shape { folded: false, inverted: false }).contains(&"kv::server::worker".to_owned()));
     }
 }

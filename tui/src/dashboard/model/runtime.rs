@@ -1,12 +1,23 @@
 //! Which functions are a language's runtime and library, and say nothing about the program: a flamegraph folds them.
 
 use poolscope_profiler::build::plumbing::is_plumbing;
-use poolscope_profiler::model::profile::Profile;
+use poolscope_profiler::build::python;
+use poolscope_profiler::model::profile::{Profile, Site};
 
-/// For each location a bit for each of its functions, the innermost the lowest.
+/// What is known of each location.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runtime {
-    bits: Vec<u64>,
+    of: Vec<OfLocation>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OfLocation {
+    /// A bit for each of its functions, the innermost the lowest.
+    bits: u64,
+    /// A function of Python's.
+    is_python: bool,
+    /// Python's interpreter.
+    is_interpreter: bool,
 }
 
 impl Runtime {
@@ -19,22 +30,36 @@ impl Runtime {
 
     /// Takes the locations that have come to be known since; none of those before has changed.
     pub(crate) fn extend(&mut self, profile: &Profile) {
-        self.bits.truncate(profile.locations.len());
-        for location in &profile.locations[self.bits.len()..] {
+        self.of.truncate(profile.locations.len());
+        for location in &profile.locations[self.of.len()..] {
             let module = profile.module(location);
             let frames = location.frames.iter().take(64).enumerate();
             let bits = frames.filter(|(_, frame)| is_plumbing(frame, module, &profile.naming));
-            self.bits.push(bits.fold(0, |bits, (at, _)| bits | 1 << at));
+            self.of.push(OfLocation {
+                bits: bits.fold(0, |bits, (at, _)| bits | 1 << at),
+                is_python: python::is_python(location),
+                is_interpreter: module.is_some_and(python::is_interpreter),
+            });
         }
     }
 
     /// How many locations are known.
     pub(crate) fn len(&self) -> usize {
-        self.bits.len()
+        self.of.len()
     }
 
     /// Whether a function of a location is.
     pub(crate) fn has(&self, location: usize, frame: usize) -> bool {
-        frame < 64 && self.bits.get(location).is_some_and(|bits| bits >> frame & 1 == 1)
+        frame < 64 && self.of.get(location).is_some_and(|of| of.bits >> frame & 1 == 1)
+    }
+
+    /// Whether a stack has a function of Python's: then those of the interpreter are left out.
+    pub(crate) fn has_python(&self, site: &Site) -> bool {
+        site.locations.iter().filter_map(|&at| self.of.get(at)).any(|of| of.is_python)
+    }
+
+    /// Whether a location is the interpreter's.
+    pub(crate) fn is_interpreter(&self, location: usize) -> bool {
+        self.of.get(location).is_some_and(|of| of.is_interpreter)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::by_place::ByPlace;
 use crate::words::{file_name, printable};
 use poolscope_profiler::build::plumbing::is_plumbing;
+use poolscope_profiler::build::python;
 use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
 use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::{Frame, Location, Metric, Profile, Site};
@@ -157,7 +158,17 @@ const CALLERS: usize = 6;
 /// What functions are called in tables, found once for each location.
 #[derive(Debug, Default)]
 pub(crate) struct ShortNames {
-    of: Vec<Option<Box<[ShortName]>>>,
+    of: Vec<Option<OfLocation>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct OfLocation {
+    /// Innermost first.
+    names: Box<[ShortName]>,
+    /// A function of Python's.
+    is_python: bool,
+    /// Python's interpreter.
+    is_interpreter: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -170,19 +181,23 @@ struct ShortName {
 }
 
 impl ShortNames {
-    fn of_location(&mut self, profile: &Profile, at: usize) -> &[ShortName] {
+    fn of_location(&mut self, profile: &Profile, at: usize) -> &OfLocation {
         if self.of.len() <= at {
             self.of.resize(profile.locations.len().max(at + 1), None);
         }
         self.of[at].get_or_insert_with(|| {
-            let Some(location) = profile.locations.get(at) else { return Box::default() };
+            let Some(location) = profile.locations.get(at) else { return OfLocation::default() };
             let module = profile.module(location);
             let name = |frame: &Frame| ShortName {
                 name: short(&frame.name).into(),
-                place: frame.short_source().map(Arc::from),
+                place: frame.short_source().filter(|_| !python::is_python(location)).map(Arc::from),
                 is_plumbing: is_plumbing(frame, module, &profile.naming),
             };
-            location.frames.iter().map(name).collect()
+            OfLocation {
+                names: location.frames.iter().map(name).collect(),
+                is_python: python::is_python(location),
+                is_interpreter: module.is_some_and(python::is_interpreter),
+            }
         })
     }
 }
@@ -191,13 +206,17 @@ impl ShortNames {
 pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) -> SiteText {
     let mut text = SiteText { function: "(no stack)".into(), ..SiteText::default() };
     let (mut is_named, mut depth) = (false, 0);
+    let has_python = site.locations.iter().any(|&at| names.of_location(profile, at).is_python);
     for &at in site.locations.iter() {
-        for name in names.of_location(profile, at) {
+        let location = names.of_location(profile, at);
+        let is_interpreter = has_python && location.is_interpreter;
+        for name in &location.names {
+            let is_passed_over = name.is_plumbing || is_interpreter;
             // All of them may be plumbing: the innermost it is, then.
-            if depth == 0 || !name.is_plumbing && !is_named {
+            if depth == 0 || !is_passed_over && !is_named {
                 (text.function, text.frame, text.place) = (Arc::clone(&name.name), depth, name.place.clone());
-                is_named = !name.is_plumbing;
-            } else if !name.is_plumbing && text.callers.len() < CALLERS {
+                is_named = !is_passed_over;
+            } else if !is_passed_over && text.callers.len() < CALLERS {
                 text.callers.push(Arc::clone(&name.name));
             }
             depth += 1;
@@ -334,6 +353,8 @@ impl SiteRows {
 
 #[cfg(test)]
 mod tests {
+    use poolscope_profiler::build::site_name::SiteName;
+
     use super::*;
 
     /// What costs most, names and texts, is made once for each stack: of one builder's readings, of another's, and for
@@ -360,5 +381,14 @@ mod tests {
         let text = text_of(&profile, site, &mut ShortNames::default());
         assert_eq!(&*text.function, "kv::store::Store::put");
         assert_eq!(text.place.as_deref(), Some("store.rs:87"));
+    }
+
+    #[test]
+    fn a_site_of_pythons_is_named_as_reports_name_it() {
+        let profile = crate::dashboard::model::fixture::profile_of_python();
+        let text = text_of(&profile, &profile.sites[0], &mut ShortNames::default());
+        assert_eq!((&*text.function, text.place, text.callers.len()), ("handle (server.py)", None, 0));
+        let name = SiteName::of(&profile, &profile.sites[0]).expect("it has frames");
+        assert_eq!((name.text(9).as_str(), name.depth), ("handle (server.py)", text.frame));
     }
 }

@@ -1,0 +1,78 @@
+//! Programs of Python's whose functions nobody names.
+
+use crate::build::python;
+use crate::findings::{Facts, Finding, Severity, Subject};
+use crate::model::profile::{Profile, Site};
+
+/// Nobody needs to know who has less.
+const LEAST: f64 = 1_048_576.0;
+
+/// The first version that can name its functions to others.
+const NAMES_FUNCTIONS: (u32, u32) = (3, 12);
+
+/// Call sites that are the interpreter's, of one that could say for which functions of Python's it works.
+pub(super) fn without_its_functions(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+    let Some(profile) = facts.profile else { return };
+    if profile.locations.iter().any(python::is_python) {
+        return;
+    }
+    let is_able: Vec<bool> =
+        profile.modules.iter().map(|module| python::version(module) >= Some(NAMES_FUNCTIONS)).collect();
+    if !is_able.contains(&true) {
+        return;
+    }
+    let of_interpreter = profile.sites.iter().filter(|site| is_in(profile, site, &is_able));
+    let bytes: f64 = of_interpreter.map(|site| site.in_use.bytes).sum();
+    if bytes < LEAST || bytes < profile.totals().in_use.bytes / 4.0 {
+        return;
+    }
+    findings.push(Finding {
+        severity: Severity::Note,
+        rule: "python_unnamed",
+        sentence:
+            "Call sites are those of Python's interpreter: started with PYTHONPERFSUPPORT=1, or -X perf, it names \
+                   the functions of Python's that it works for."
+                .to_owned(),
+        evidence: vec![("interpreter_bytes", bytes)],
+        subject: Subject::Samples,
+    });
+}
+
+/// Whether a stack has a function of one of these modules.
+fn is_in(profile: &Profile, site: &Site, modules: &[bool]) -> bool {
+    let of_location = |index: &usize| profile.locations.get(*index).and_then(|location| location.module);
+    site.locations.iter().filter_map(of_location).any(|module| modules.get(module) == Some(&true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::testing::{MIB, calm, of_rule, profile};
+    use crate::model::testing;
+
+    fn is_said(profile: &Profile) -> bool {
+        let snapshot = calm();
+        !of_rule(&Facts::of(&snapshot, Some(profile)).findings(), "python_unnamed").is_empty()
+    }
+
+    #[test]
+    fn an_interpreter_that_could_name_its_functions_is_said() {
+        let mut unnamed = profile(&[("main;eval;list_resize", 2.0 * MIB), ("main;eval", MIB)]);
+        for (path, expected) in [
+            ("/usr/bin/python3.12", true),
+            ("/usr/lib/libpython3.14t.so.1.0", true),
+            ("/usr/bin/python3.11", false),
+            ("/usr/bin/sample", false),
+        ] {
+            unnamed.modules[0].path = path.to_owned();
+            assert_eq!(is_said(&unnamed), expected, "{path}");
+        }
+        let mut named = profile(&[("main;eval;f (a.py);list_resize", 2.0 * MIB), ("main;eval", MIB)]);
+        named.modules[0].path = "/usr/bin/python3.12".to_owned();
+        testing::name_python(&mut named);
+        assert!(!is_said(&named), "it does");
+        unnamed.modules[0].path = "/usr/bin/python3.12".to_owned();
+        unnamed.sites.iter_mut().for_each(|site| site.in_use.bytes /= 8.0);
+        assert!(!is_said(&unnamed), "it is little");
+    }
+}
