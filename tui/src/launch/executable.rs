@@ -24,7 +24,7 @@ pub(super) fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// The bytes of a section of an ELF file of 64 bits.
-pub(super) fn section(path: &Path, name: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn section(path: &Path, name: &[u8]) -> Option<Vec<u8>> {
     let file = File::open(path).ok()?;
     let read = |at: u64, len: u64| {
         let mut bytes = vec![0; usize::try_from(len).ok().filter(|_| len <= MOST)?];

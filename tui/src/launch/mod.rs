@@ -2,7 +2,7 @@
 
 pub(crate) mod child;
 pub(crate) mod embedded;
-mod executable;
+pub(crate) mod executable;
 pub(crate) mod library;
 pub(crate) mod out_of_memory;
 pub(crate) mod own_pool;

@@ -3,7 +3,8 @@
 //!
 //! A rule is known by the executable's path, since a system's programs have no symbols. It holds only where that file is
 //! one of the system's: in its folders, root's, and for nobody else to write. Of its blocks it holds those alone whose
-//! whole stack is in such files: what an extension loses that somebody built and had loaded into it is reported.
+//! whole stack is in such files: what an extension loses that somebody built and had loaded into it is reported. Code
+//! that a virtual machine generates is its own, and who is called from it is asked for no more of the stack.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -70,6 +71,9 @@ const OF_COREUTILS: &[&str] = &[
 ];
 const COMPILER: &str = "options, names of files and specs of one compilation, which the end of the process frees";
 
+/// Those that run code which they generate.
+const VIRTUAL_MACHINES: &[&str] = &["^/usr/lib/jvm/*/bin/*$", "^/usr/bin/mono*$"];
+
 /// Executables, as patterns of their paths (`*`, `^`, `$`), and what they lose.
 const RULES: &[(&[&str], &str)] = &[
     (
@@ -113,7 +117,10 @@ const RULES: &[(&[&str], &str)] = &[
         "its copy of the environment, which names of processes are written over, and settings of its start",
     ),
     (&["^/usr/bin/gdb$"], "names and types of symbols that it has read"),
-    (&["^/usr/lib/jvm/*/bin/*$"], "options of the virtual machine, and names of its modules"),
+    (
+        VIRTUAL_MACHINES,
+        "options of the virtual machine, names of its modules, and what only code points to that it has generated",
+    ),
     (&["^/usr/bin/su$", "^/bin/su$", "^/usr/bin/passwd$"], "its copies of words, as PAM's modules wanted them"),
     (&["^/usr/bin/tar$", "^/bin/tar$"], "names and buffers of its work"),
     (&["^/usr/bin/dpkg-query$"], "the list of packages that it has sorted"),
@@ -122,6 +129,14 @@ const RULES: &[(&[&str], &str)] = &[
     (&["^/usr/bin/cpp$", "^/usr/bin/cpp-*$", "^/usr/bin/*-linux-gnu*-cpp-*$"], COMPILER),
     (&["^/usr/lib*/gcc/*/cc1$", "^/usr/lib*/gcc/*/cc1plus$", "^/usr/lib*/gcc/*/collect2$"], COMPILER),
     (&["^/usr/lib*/gcc/*/lto1$", "^/usr/lib*/gcc/*/lto-wrapper$"], COMPILER),
+    (&["^/usr/bin/gfortran$", "^/usr/bin/gfortran-*$", "^/usr/bin/*-linux-gnu*-gfortran-*$"], COMPILER),
+    (&["^/usr/bin/gccgo-*$", "^/usr/bin/*-linux-gnu*-gccgo-*$", "^/usr/bin/*-linux-gnu*-gdc-*$"], COMPILER),
+    (&["^/usr/bin/gnat*$", "^/usr/bin/*-linux-gnu*-gnat*$"], COMPILER),
+    (
+        &["^/usr/lib*/gcc/*/f951$", "^/usr/lib*/gcc/*/gnat1$", "^/usr/lib*/gcc/*/go1$", "^/usr/lib*/gcc/*/d21$"],
+        COMPILER,
+    ),
+    (&["^/usr/lib/erlang/*/bin/inet_gethost$"], "a name that it has looked up"),
     (&["^/usr/bin/as$", "^/usr/bin/*-linux-gnu*-as$"], "tables of the file that it has assembled"),
     (&["^/usr/bin/ld.bfd$", "^/usr/bin/*-linux-gnu*-ld.bfd$"], "tables of the files that it has linked"),
 ];
@@ -136,6 +151,8 @@ pub(super) fn rules() -> impl Iterator<Item = (String, &'static str)> {
 pub(super) struct SystemProgram<'a> {
     path: &'a str,
     loses: &'static str,
+    /// It runs code that it generates.
+    generates: bool,
     /// Of each module of the profile, whether it is one of the system's files.
     of_system: Vec<bool>,
 }
@@ -145,18 +162,19 @@ impl<'a> SystemProgram<'a> {
     pub(super) fn of(profile: &'a Profile) -> Option<Self> {
         let path = profile.main.as_str();
         let is_named = |paths: &[&str]| paths.iter().any(|wanted| pattern::matches(wanted, path));
-        let &(_, loses) = RULES.iter().find(|(paths, _)| is_named(paths)).filter(|_| is_of_system(path))?;
+        let &(paths, loses) = RULES.iter().find(|(paths, _)| is_named(paths)).filter(|_| is_of_system(path))?;
         let of_system = profile.modules.iter().map(|module| is_of_system(&module.path)).collect();
-        Some(Self { path, loses, of_system })
+        Some(Self { path, loses, generates: paths == VIRTUAL_MACHINES, of_system })
     }
 
     /// Nothing but code of the system asked for the memory of this site.
     pub(super) fn holds(&self, profile: &Profile, site: &Site) -> bool {
-        let of_system = |&location: &usize| {
-            let module = profile.locations.get(location).and_then(|location| location.module);
-            module.is_some_and(|module| self.of_system.get(module) == Some(&true))
-        };
-        !site.incomplete && !site.locations.is_empty() && site.locations.iter().all(of_system)
+        let module = |&location: &usize| profile.locations.get(location).and_then(|location| location.module);
+        let inner = site.locations.iter().map(module).take_while(|module| !self.generates || module.is_some());
+        let mut asked = inner.peekable();
+        (self.generates || !site.incomplete)
+            && asked.peek().is_some()
+            && asked.all(|module| module.is_some_and(|module| self.of_system.get(module) == Some(&true)))
     }
 
     /// As reports name it.
@@ -228,5 +246,28 @@ mod tests {
         let mut cut = profile("/usr/bin/date", &["/usr/bin/date"]);
         cut.sites[0].incomplete = true;
         assert!(!is_held(&cut));
+    }
+
+    #[test]
+    fn generated_code_is_its_machines_own() {
+        let java = "/usr/lib/jvm/any/bin/java";
+        let generated = |stack: &[&str]| {
+            let mut profile = profile(java, stack);
+            for location in Arc::make_mut(&mut profile.locations) {
+                let module = location.module.and_then(|module| profile.modules.get(module));
+                location.module = location.module.filter(|_| module.is_some_and(|module| module.path != "generated"));
+            }
+            let of_system: Vec<bool> = profile.modules.iter().map(|module| is_of_system(&module.path)).collect();
+            let program = |generates| SystemProgram { path: java, loses: "", generates, of_system: of_system.clone() };
+            [true, false].map(|generates| program(generates).holds(&profile, &profile.sites[0]))
+        };
+        assert_eq!(generated(&["/bin/sh", "generated", "/tmp/own.so"]), [true, false]);
+        assert_eq!(generated(&["/tmp/own.so", "generated", "/bin/sh"]), [false, false]);
+        assert_eq!(
+            generated(&["generated", "/bin/sh"]),
+            [false, false],
+            "generated code asks nobody for memory itself"
+        );
+        assert!(VIRTUAL_MACHINES.iter().any(|path| pattern::matches(path, java)));
     }
 }

@@ -13,6 +13,7 @@ use poolscope_profiler::{ProfileBuilder, ReadError, SegmentReader};
 
 use super::{Question, folder};
 use crate::failure::Failure;
+use crate::launch::executable;
 use crate::{sink, target};
 
 /// What is asked of all processes.
@@ -106,11 +107,15 @@ fn judge(entry: &SegmentEntry, asked: Asked<'_>, builder: &mut ProfileBuilder) -
         ProcessState::Exited => {}
         ProcessState::Running => return Verdict::NotJudged("it still runs".into()),
         ProcessState::Killed => {
-            return Verdict::NotJudged(
+            let is_of_go = executable::section(Path::new(&entry.exe), b".go.buildinfo").is_some();
+            let how = if is_of_go {
+                "it is a Go program, which leaves by a system call of its own"
+            } else {
                 "it was killed, or left by quick_exit or by a system call of its own, or became a program that did not run \
-                 on the pool (exec): it had no end at which its blocks could be called leaks"
-                    .into(),
-            );
+                 on the pool (exec)"
+            };
+            let why = format!("{how}: it had no end at which its blocks could be called leaks");
+            return Verdict::NotJudged(why);
         }
     }
     if snapshot.process.forked {
