@@ -35,10 +35,11 @@ int main(int count, char **values) {
         if (count > 1 && setrlimit(RLIMIT_FSIZE, &little) != 0) {
             return 2;
         }
-        set_title(values[0], end, "titled: worker");
+        set_title(values[0], end, "titled: starts");
         for (int at = 0; at < 1024; at++) {
             blocks[at] = malloc(8192);
         }
+        set_title(values[0], end, "titled: worker");
         printf("READY %d\n", (int)getpid());
         fflush(stdout);
         getchar();

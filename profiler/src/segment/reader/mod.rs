@@ -128,12 +128,7 @@ impl SegmentReader {
         let pid = pid_from_path(file.path()).unwrap_or(header.pid);
         let exe = printable(&header.exe[..header.exe.len().min(header.exe_len as usize)]);
         let cmdline = &header.cmdline[..header.cmdline.len().min(header.cmdline_len as usize)];
-        let cmdline = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
-        // A forked child's title stands over its parent's arguments, with zeroes behind it.
-        let is_forked = header.flags & flags::FORKED != 0;
-        let end = cmdline.iter().rposition(|&byte| is_forked && byte != 0).map_or(cmdline.len(), |last| last + 1);
-        let cmdline = &cmdline[..end];
-        let args = if cmdline.is_empty() { Vec::new() } else { cmdline.split(|&b| b == 0).map(printable).collect() };
+        let args = whose::arguments(cmdline, header.flags & flags::FORKED != 0);
         let watch = ProcessWatch::new(pid, &header);
         let pid = watch.pid();
         let (frames, known, copies) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
