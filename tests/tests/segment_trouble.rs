@@ -437,7 +437,7 @@ fn a_worker_without_a_segment_is_not_taken_for_the_process_that_it_was_forked_fr
     let (mut running, worker) = titled(&pool, &["short files"]);
     let stats = pool.poolscope().args(["stats", &worker]).run();
     assert_ne!(stats.code(), 0, "{}", stats.report());
-    assert!(stats.stderr.contains("keeps no segment"), "{}", stats.report());
+    assert!(stats.stderr.contains("is forked and keeps no segment yet"), "{}", stats.report());
     running.send("\n");
     running.finish().success();
 }

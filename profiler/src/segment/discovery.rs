@@ -108,7 +108,7 @@ pub enum FindError {
         exe: String,
     },
     /// The process runs, without the pool.
-    #[error("process {pid} ({exe}) does not run on the pool: {why}{}", earlier(left.as_deref()))]
+    #[error("process {pid} ({exe}) {why}{}", earlier(left.as_deref()))]
     NotOnPool {
         /// Its number.
         pid: u32,
@@ -145,6 +145,8 @@ pub enum NotOnPool {
     NotStartedWithIt,
     /// The library is there, its segment is not.
     NoSegment,
+    /// It was forked, and has its parent's.
+    ParentsSegment,
     /// It has no dynamic linker that would load the library.
     StaticallyLinked,
     /// The dynamic linker ignores `LD_PRELOAD` for it.
@@ -154,17 +156,21 @@ pub enum NotOnPool {
 impl std::fmt::Display for NotOnPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            NotOnPool::NotStartedWithIt => "start it with `poolscope run -- COMMAND`",
+            NotOnPool::NotStartedWithIt => "does not run on the pool: start it with `poolscope run -- COMMAND`",
             NotOnPool::NoSegment => {
-                "it has loaded libpoolscope.so but keeps no segment; perhaps /dev/shm is full or read-only: start it \
+                "does not run on the pool: it has loaded libpoolscope.so but keeps no segment; perhaps /dev/shm is full or read-only: start it \
                  with POOLSCOPE_VERBOSE=1 to see why"
             }
+            NotOnPool::ParentsSegment => {
+                "is forked and keeps no segment yet: it has one from its first sample on, once it has allocated some \
+                 hundred KiB. If it has: perhaps /dev/shm is full or read-only; POOLSCOPE_VERBOSE=1 at the start says why"
+            }
             NotOnPool::StaticallyLinked => {
-                "it is statically linked, so libpoolscope.so cannot be loaded into it; link it dynamically, or link \
+                "does not run on the pool: it is statically linked, so libpoolscope.so cannot be loaded into it; link it dynamically, or link \
                  the pool itself if it is a Rust program"
             }
             NotOnPool::SetUserId => {
-                "its executable is setuid or setgid, for which the system ignores LD_PRELOAD; run a copy without that \
+                "does not run on the pool: its executable is setuid or setgid, for which the system ignores LD_PRELOAD; run a copy without that \
                  bit with `poolscope run -- COPY`"
             }
         })
@@ -401,7 +407,7 @@ fn not_on_pool(pid: u32, left: Option<PathBuf>) -> FindError {
     }
     let is_library = |path: &String| path.rsplit('/').next().is_some_and(is_pool);
     let why = if mapped.is_some_and(|paths| paths.iter().any(is_library)) {
-        NotOnPool::NoSegment
+        if folders::mapped_by(pid).is_empty() { NotOnPool::NoSegment } else { NotOnPool::ParentsSegment }
     } else if is_set_id(&link) {
         NotOnPool::SetUserId
     } else if is_static(&link) == Some(true) {
