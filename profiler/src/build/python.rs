@@ -67,6 +67,18 @@ pub fn is_interpreter(module: &Module) -> bool {
     version_text(module).is_some()
 }
 
+/// Whether a file makes objects for functions of Python's, which say more of who wanted them: the interpreter, NumPy, or
+/// PyTorch.
+pub fn works_for_python(module: &Module) -> bool {
+    let is_torchs = || {
+        let name = module.name();
+        ["libtorch", "libc10"].iter().any(|begin| name.starts_with(begin)) || name.starts_with("_C.cpython")
+    };
+    is_interpreter(module)
+        || (module.path.contains("/torch/") && is_torchs())
+        || (module.path.contains("/numpy/") && module.name().starts_with("_multiarray_umath."))
+}
+
 /// The version of an interpreter, as far as its file says: that of `python3.12` is `(3, 12)`.
 pub(crate) fn version(module: &Module) -> Option<(u32, u32)> {
     let (major, minor) = version_text(module)?.split_once('.')?;
@@ -120,6 +132,23 @@ mod tests {
         assert_eq!(paths, [("f (a.py)".to_owned(), 15.0), ("main;eval".to_owned(), 3.0)]);
         let held = &profile.sites[0].held;
         assert_eq!((held.len(), held[0].amount.bytes), (1, 15.0), "blocks of one size and thread are counted together");
+    }
+
+    #[test]
+    fn arrays_and_tensors_are_made_for_python() {
+        let packages = "/usr/lib/python3/dist-packages";
+        for (path, expected) in [
+            ("torch/lib/libtorch_cpu.so", true),
+            ("torch/lib/libc10_cuda.so", true),
+            ("torch/_C.cpython-312-x86_64-linux-gnu.so", true),
+            ("numpy/_core/_multiarray_umath.cpython-312-x86_64-linux-gnu.so", true),
+            ("numpy/linalg/_umath_linalg.cpython-312-x86_64-linux-gnu.so", false),
+            ("torchvision/_C.so", false),
+            ("mine/libtorch_like.so", false),
+        ] {
+            assert_eq!(works_for_python(&module(&format!("{packages}/{path}"))), expected, "{path}");
+        }
+        assert!(works_for_python(&module("/usr/bin/python3.12")));
     }
 
     #[test]

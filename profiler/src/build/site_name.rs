@@ -2,8 +2,8 @@
 //! and its callers.
 //!
 //! Functions of a language's library ([`plumbing`](crate::build::plumbing)) are passed over, at the innermost end and
-//! between callers; so are those of an interpreter where the functions are that it runs
-//! ([`python`](crate::build::python)).
+//! between callers; so are those of an interpreter, and of libraries that make
+//! arrays for it, where the functions are that it runs ([`python`](crate::build::python)).
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ impl<'a> SiteName<'a> {
             locations.flat_map(|location| location.frames.iter().map(|frame| (frame, profile.module(location))));
         let has_python = python::has_python(profile, site);
         let is_passed_over = |frame, module: Option<_>| {
-            is_plumbing(frame, module, &profile.naming) || has_python && module.is_some_and(python::is_interpreter)
+            is_plumbing(frame, module, &profile.naming) || has_python && module.is_some_and(python::works_for_python)
         };
         let asked = frames.clone().enumerate().filter(|&(_, (frame, module))| !is_passed_over(frame, module));
         let mut asked = asked.map(|(depth, (frame, _))| (depth, frame));

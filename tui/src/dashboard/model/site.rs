@@ -167,8 +167,8 @@ struct OfLocation {
     names: Box<[ShortName]>,
     /// A function of Python's.
     is_python: bool,
-    /// Python's interpreter.
-    is_interpreter: bool,
+    /// It works for functions of Python's.
+    works_for_python: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -196,7 +196,7 @@ impl ShortNames {
             OfLocation {
                 names: location.frames.iter().map(name).collect(),
                 is_python: python::is_python(location),
-                is_interpreter: module.is_some_and(python::is_interpreter),
+                works_for_python: module.is_some_and(python::works_for_python),
             }
         })
     }
@@ -209,9 +209,9 @@ pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) ->
     let has_python = site.locations.iter().any(|&at| names.of_location(profile, at).is_python);
     for &at in site.locations.iter() {
         let location = names.of_location(profile, at);
-        let is_interpreter = has_python && location.is_interpreter;
+        let is_for_python = has_python && location.works_for_python;
         for name in &location.names {
-            let is_passed_over = name.is_plumbing || is_interpreter;
+            let is_passed_over = name.is_plumbing || is_for_python;
             // All of them may be plumbing: the innermost it is, then.
             if depth == 0 || !is_passed_over && !is_named {
                 (text.function, text.frame, text.place) = (Arc::clone(&name.name), depth, name.place.clone());
