@@ -2,8 +2,8 @@
 //! and its callers.
 //!
 //! Functions of a language's library ([`plumbing`](crate::build::plumbing)) are passed over, at the innermost end and
-//! between callers; so are those of an interpreter, and of libraries that make
-//! arrays for it, where the functions are that it runs ([`python`]).
+//! between callers; so are those of an interpreter, and of libraries that make arrays for it, where the functions are
+//! that it runs ([`python`]).
 
 use std::fmt::Write as _;
 

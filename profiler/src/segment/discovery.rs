@@ -158,20 +158,20 @@ impl std::fmt::Display for NotOnPool {
         f.write_str(match self {
             NotOnPool::NotStartedWithIt => "does not run on the pool: start it with `poolscope run -- COMMAND`",
             NotOnPool::NoSegment => {
-                "does not run on the pool: it has loaded libpoolscope.so but keeps no segment; perhaps /dev/shm is full or read-only: start it \
-                 with POOLSCOPE_VERBOSE=1 to see why"
+                "does not run on the pool: it has loaded libpoolscope.so but keeps no segment; perhaps /dev/shm is full or \
+                 read-only: start it with POOLSCOPE_VERBOSE=1 to see why"
             }
             NotOnPool::ParentsSegment => {
                 "is forked and keeps no segment yet: it has one from its first sample on, once it has allocated some \
                  hundred KiB. If it has: perhaps /dev/shm is full or read-only; POOLSCOPE_VERBOSE=1 at the start says why"
             }
             NotOnPool::StaticallyLinked => {
-                "does not run on the pool: it is statically linked, so libpoolscope.so cannot be loaded into it; link it dynamically, or link \
-                 the pool itself if it is a Rust program"
+                "does not run on the pool: it is statically linked, so libpoolscope.so cannot be loaded into it; link it \
+                 dynamically, or link the pool itself if it is a Rust program"
             }
             NotOnPool::SetUserId => {
-                "does not run on the pool: its executable is setuid or setgid, for which the system ignores LD_PRELOAD; run a copy without that \
-                 bit with `poolscope run -- COPY`"
+                "does not run on the pool: its executable is setuid or setgid, for which the system ignores LD_PRELOAD; run \
+                 a copy without that bit with `poolscope run -- COPY`"
             }
         })
     }

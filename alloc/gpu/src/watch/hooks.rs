@@ -148,7 +148,9 @@ impl Drop for Quiet {
 pub(crate) fn call(event: &Event) {
     let hooks = state().hooks.clone();
     for entry in &hooks {
-        let hook = entry.hook.read().unwrap_or_else(PoisonError::into_inner);
+        // Only who removes it locks it for writing. That one is not waited for: it waits for threads in the hook, and
+        // these may wait for this one.
+        let Ok(hook) = entry.hook.try_read() else { continue };
         let Some(hook) = hook.as_ref().filter(|_| !entry.gone.load(Ordering::Relaxed)) else { continue };
         if catch_unwind(AssertUnwindSafe(|| hook(event))).is_err() {
             std::process::abort();
@@ -158,38 +160,71 @@ pub(crate) fn call(event: &Event) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::time::Duration;
 
     use super::*;
 
-    #[test]
-    fn what_a_hook_keeps_is_dropped_as_it_goes_also_while_a_thread_is_in_another() {
-        // No pool has this number.
-        const DEVICE: u32 = 7_000_000;
+    /// Numbers that no pool has, one for each test: hooks see what all tests do.
+    fn event(device: u32) -> Event {
+        Event {
+            moment: Moment::BeforeAlloc,
+            device,
+            kind: poolscope_wire::kind::DEVICE,
+            address: 0,
+            size: 1,
+            stream: Stream::LEGACY,
+        }
+    }
+
+    /// A hook that says when a thread is in it for a device, and keeps that one until it is told.
+    fn waiting(device: u32) -> (Hook, Receiver<()>, Sender<()>) {
         let (entered, is_in) = mpsc::channel();
         let (leave, may_leave) = mpsc::channel::<()>();
         let may_leave = Mutex::new(may_leave);
-        let other = add(move |event| {
-            if event.device == DEVICE {
+        let hook = add(move |event| {
+            if event.device == device {
                 entered.send(()).expect("the test waits");
                 may_leave.lock().expect("no other thread is here").recv().expect("the test lives");
             }
         });
+        (hook, is_in, leave)
+    }
+
+    #[test]
+    fn who_waits_in_a_hook_that_is_being_removed_may_wait_for_another_caller() {
+        const DEVICE: u32 = 7_000_001;
+        const OTHER: u32 = 7_000_002;
+        let (first, is_in_first, leave_first) = waiting(OTHER);
+        let (hook, is_in, leave) = waiting(DEVICE);
+        std::thread::scope(|threads| {
+            // The other caller knows both hooks, and is in the first.
+            let other = threads.spawn(|| call(&event(OTHER)));
+            is_in_first.recv().expect("it is called");
+            threads.spawn(|| call(&event(DEVICE)));
+            is_in.recv().expect("it is called");
+            let removed = threads.spawn(move || drop(hook));
+            // Long enough for it to wait; what follows holds whether it does or not.
+            std::thread::sleep(Duration::from_millis(50));
+            leave_first.send(()).expect("it waits");
+            other.join().expect("it ends");
+            assert!(!removed.is_finished(), "a thread is in the hook");
+            leave.send(()).expect("it waits");
+        });
+        drop(first);
+    }
+
+    #[test]
+    fn what_a_hook_keeps_is_dropped_as_it_goes_also_while_a_thread_is_in_another() {
+        const DEVICE: u32 = 7_000_000;
+        let (other, is_in, leave) = waiting(DEVICE);
         let kept = Arc::new(());
         let later = add({
             let kept = kept.clone();
             move |event| assert!(event.device != DEVICE, "{kept:?}: it is gone")
         });
-        let event = Event {
-            moment: Moment::BeforeAlloc,
-            device: DEVICE,
-            kind: poolscope_wire::kind::DEVICE,
-            address: 0,
-            size: 1,
-            stream: Stream::LEGACY,
-        };
         std::thread::scope(|threads| {
-            threads.spawn(|| call(&event));
+            threads.spawn(|| call(&event(DEVICE)));
             is_in.recv().expect("it is called");
             drop(later);
             assert_eq!(Arc::strong_count(&kept), 1);
