@@ -81,6 +81,7 @@ fn a_report_of_a_running_program_has_as_much_as_is_asked_for() {
         assert_eq!(text.lines().filter(|line| line.starts_with("leak ")).count(), leaks, "{options:?}: {text}");
         let first = text.lines().skip(2).take_while(|line| !line.is_empty()).count();
         assert!(frames.contains(&first), "{options:?}: {text}");
+        assert_eq!(text.contains(": 0 prints whole stacks."), first < 120, "{options:?}: {text}");
         assert!(text.contains("7,260 B in 120 blocks leaked, from 120 stacks."), "{options:?}: {text}");
     }
     for (most, expected) in [("0", 120), ("3", 3)] {

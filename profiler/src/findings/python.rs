@@ -26,13 +26,12 @@ pub(super) fn without_its_functions(facts: &Facts<'_>, findings: &mut Vec<Findin
     if bytes < LEAST || bytes < profile.totals().in_use.bytes / 4.0 {
         return;
     }
+    let sentence = "Call sites are those of Python's interpreter: started with PYTHONPERFSUPPORT=1, or -X perf, it names \
+                    the functions of Python's that it works for.";
     findings.push(Finding {
         severity: Severity::Note,
         rule: "python_unnamed",
-        sentence:
-            "Call sites are those of Python's interpreter: started with PYTHONPERFSUPPORT=1, or -X perf, it names \
-                   the functions of Python's that it works for."
-                .to_owned(),
+        sentence: sentence.to_owned(),
         evidence: vec![("interpreter_bytes", bytes)],
         subject: Subject::Samples,
     });

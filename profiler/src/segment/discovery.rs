@@ -138,7 +138,7 @@ pub enum FindError {
     },
 }
 
-/// Why a process may not run on the pool.
+/// Why a process has no segment, as what is said of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOnPool {
     /// Nothing speaks against it.
@@ -155,25 +155,29 @@ pub enum NotOnPool {
 
 impl std::fmt::Display for NotOnPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            NotOnPool::NotStartedWithIt => "does not run on the pool: start it with `poolscope run -- COMMAND`",
-            NotOnPool::NoSegment => {
-                "does not run on the pool: it has loaded libpoolscope.so but keeps no segment; perhaps /dev/shm is full or \
-                 read-only: start it with POOLSCOPE_VERBOSE=1 to see why"
-            }
+        let why = match self {
             NotOnPool::ParentsSegment => {
-                "is forked and keeps no segment yet: it has one from its first sample on, once it has allocated some \
-                 hundred KiB. If it has: perhaps /dev/shm is full or read-only; POOLSCOPE_VERBOSE=1 at the start says why"
+                return f.write_str(
+                    "is forked and keeps no segment yet: it has one from its first sample on, once it has allocated \
+                     some hundred KiB. If it has: perhaps /dev/shm is full or read-only; POOLSCOPE_VERBOSE=1 at the \
+                     start says why",
+                );
+            }
+            NotOnPool::NotStartedWithIt => "start it with `poolscope run -- COMMAND`",
+            NotOnPool::NoSegment => {
+                "it has loaded libpoolscope.so but keeps no segment; perhaps /dev/shm is full or read-only: start it \
+                 with POOLSCOPE_VERBOSE=1 to see why"
             }
             NotOnPool::StaticallyLinked => {
-                "does not run on the pool: it is statically linked, so libpoolscope.so cannot be loaded into it; link it \
-                 dynamically, or link the pool itself if it is a Rust program"
+                "it is statically linked, so libpoolscope.so cannot be loaded into it; link it dynamically, or link \
+                 the pool itself if it is a Rust program"
             }
             NotOnPool::SetUserId => {
-                "does not run on the pool: its executable is setuid or setgid, for which the system ignores LD_PRELOAD; run \
-                 a copy without that bit with `poolscope run -- COPY`"
+                "its executable is setuid or setgid, for which the system ignores LD_PRELOAD; run a copy without that \
+                 bit with `poolscope run -- COPY`"
             }
-        })
+        };
+        write!(f, "does not run on the pool: {why}")
     }
 }
 

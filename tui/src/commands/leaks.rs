@@ -124,15 +124,20 @@ impl Leaks {
         self.memory.memory(&profile)?;
         let profile = self.memory.part(profile)?;
         let report = LeakReport::new(&snapshot, &profile, &suppressions);
-        let text = || report.to_text_of(self.shown()) + &tensors_of(&entry);
+        let text = || self.text_of(&report) + &tensors_of(&entry);
         sink::print(&if self.json { report.to_json()? + "\n" } else { text() })?;
         Ok(0)
     }
 
-    /// How much of the report is printed.
-    fn shown(&self) -> Shown {
+    /// As much of a report as is asked for.
+    fn text_of(&self, report: &LeakReport) -> String {
         let frames = at_most(self.max_frames, USUAL.frames);
-        Shown { leaks: at_most(self.max_leaks, usize::MAX), frames }
+        let shown = Shown { leaks: at_most(self.max_leaks, usize::MAX), frames };
+        let mut text = report.to_text_of(shown);
+        if report.has_more_frames_than(shown) {
+            text += &format!("With --max-frames {frames}: 0 prints whole stacks.\n");
+        }
+        text
     }
 
     /// Has a running process look.
@@ -172,7 +177,7 @@ impl Leaks {
         for warning in builder.take_warnings() {
             sink::say(&format!("{warning}"));
         }
-        let text = || report.to_text_of(self.shown()) + &tensors_of(entry);
+        let text = || self.text_of(&report) + &tensors_of(entry);
         sink::print(&if self.json { report.to_json()? + "\n" } else { text() })?;
         if self.objects && !self.json {
             let lines = objects.into_iter().map(|(address, size)| format!("leaked: {size} bytes at {address:#x}\n"));

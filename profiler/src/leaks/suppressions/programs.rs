@@ -162,19 +162,18 @@ impl<'a> SystemProgram<'a> {
     pub(super) fn of(profile: &'a Profile) -> Option<Self> {
         let path = profile.main.as_str();
         let is_named = |paths: &[&str]| paths.iter().any(|wanted| pattern::matches(wanted, path));
-        let &(paths, loses) = RULES.iter().find(|(paths, _)| is_named(paths)).filter(|_| is_of_system(path))?;
+        let &(_, loses) = RULES.iter().find(|(paths, _)| is_named(paths)).filter(|_| is_of_system(path))?;
         let of_system = profile.modules.iter().map(|module| is_of_system(&module.path)).collect();
-        Some(Self { path, loses, generates: paths == VIRTUAL_MACHINES, of_system })
+        Some(Self { path, loses, generates: is_named(VIRTUAL_MACHINES), of_system })
     }
 
     /// Nothing but code of the system asked for the memory of this site.
     pub(super) fn holds(&self, profile: &Profile, site: &Site) -> bool {
         let module = |&location: &usize| profile.locations.get(location).and_then(|location| location.module);
-        let inner = site.locations.iter().map(module).take_while(|module| !self.generates || module.is_some());
-        let mut asked = inner.peekable();
-        (self.generates || !site.incomplete)
-            && asked.peek().is_some()
-            && asked.all(|module| module.is_some_and(|module| self.of_system.get(module) == Some(&true)))
+        let modules = || site.locations.iter().map(module);
+        let asked = if self.generates { modules().take_while(Option::is_some).count() } else { site.locations.len() };
+        let is_of_system = |module: Option<usize>| module.is_some_and(|at| self.of_system.get(at) == Some(&true));
+        asked > 0 && (self.generates || !site.incomplete) && modules().take(asked).all(is_of_system)
     }
 
     /// As reports name it.

@@ -390,6 +390,16 @@ pub(crate) fn model_with_devices() -> Model {
     model.expect("there were readings")
 }
 
+/// What the last of some readings shows, a second apart.
+pub(crate) fn model_of(profiles: impl IntoIterator<Item = Profile>) -> Model {
+    let mut modeller = Modeller::default();
+    let models = (1..).zip(profiles).map(|(second, profile)| {
+        let growths = growths(&profile);
+        modeller.next(snapshot_at(second), profile, &observed(&growths), &ThreadNames::default())
+    });
+    models.last().expect("there were readings")
+}
+
 /// Three minutes of it.
 pub(crate) fn model() -> Model {
     static MODEL: std::sync::OnceLock<Model> = std::sync::OnceLock::new();

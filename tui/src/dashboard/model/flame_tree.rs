@@ -550,5 +550,12 @@ mod tests {
         let names = |shape| path_to(&profile, &profile.sites[0], &Runtime::of(&profile), shape, 0);
         assert_eq!(names(USUAL), [RUNTIME, "handle (server.py)"]);
         assert!(names(Shape { folded: false, inverted: false }).contains(&"kv::server::worker".to_owned()));
+        // A function that is named only once it was seen.
+        let mut unnamed = fixture::profile_of_python();
+        let location = &mut Arc::make_mut(&mut unnamed.locations)[3];
+        location.frames = vec![Location::placeholder(None, location.address)];
+        let model = fixture::model_of([unnamed, profile]);
+        let of_first = path_to(&model.profile, &model.profile.sites[0], &model.runtime, USUAL, 0);
+        assert_eq!(of_first, [RUNTIME, "handle (server.py)"]);
     }
 }

@@ -19,7 +19,6 @@ use poolscope_profiler::model::growth::{Growth, Slope, USUAL_WINDOW_NS};
 use poolscope_profiler::model::history::Most;
 use poolscope_profiler::model::holders::{Held, Holders};
 use poolscope_profiler::model::memory::Place;
-use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::Profile;
 use poolscope_profiler::model::snapshot::{
     Amount, ClassStats, DevicePool, ProcessMemory, ProcessState, Snapshot, ThreadStats,
@@ -255,8 +254,6 @@ pub(crate) struct Modeller {
     before: Option<Before>,
     memory: Option<ProcessMemory>,
     runtime: Arc<Runtime>,
-    /// By which functions call sites are not named, as `runtime` has it.
-    naming: Arc<Naming>,
     tree: Grower,
     /// Nobody looks at the call tree.
     pub(crate) without_tree: bool,
@@ -396,11 +393,11 @@ impl Modeller {
         } else {
             before.and_then(|b| b.uptime)
         };
-        let others = before.is_none() || self.naming != profile.naming;
+        let others = before.is_none() || self.rows.renamed;
         if others || self.runtime.len() != profile.locations.len() {
             let mut runtime = if others { Runtime::default() } else { Runtime::clone(&self.runtime) };
             runtime.extend(&profile);
-            (self.runtime, self.naming) = (Arc::new(runtime), Arc::clone(&profile.naming));
+            self.runtime = Arc::new(runtime);
         }
         let model = Model {
             uptime,

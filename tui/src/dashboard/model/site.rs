@@ -246,6 +246,8 @@ pub(crate) struct SiteRows {
     by_key: HashMap<u64, u32>,
     /// What the names are of: other ones give other texts.
     named: Option<(Arc<Vec<Location>>, Arc<Naming>)>,
+    /// The last profile had other names than the one before.
+    pub(crate) renamed: bool,
     names: ShortNames,
 }
 
@@ -270,7 +272,8 @@ const GONE_MAX: usize = 1024;
 impl SiteRows {
     /// The rows of a profile, in its order. `seconds` since the reading before, if there was one.
     pub(crate) fn next(&mut self, profile: &Profile, seconds: Option<f64>) -> Vec<SiteRow> {
-        if !self.has_the_names_of(profile) {
+        self.renamed = !self.has_the_names_of(profile);
+        if self.renamed {
             self.known.iter_mut().for_each(|known| known.text = Arc::default());
             self.names = ShortNames::default();
         }
