@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use poolscope_wire::{DeviceCounter, label};
 
+use crate::build::module_index::ModuleIndex;
 use crate::build::pool_frames;
+use crate::model::frames::{Frames, Run};
 use crate::model::memory::Place;
 use crate::model::naming::Naming;
 use crate::model::profile::{Frame, Held, Location, Peak, Profile, Site};
-use crate::model::snapshot::{Amount, Module, ProcessInfo, Snapshot, Stack};
+use crate::model::snapshot::{Amount, ProcessInfo, Snapshot, Stack};
 use crate::symbols::symbolize::SymbolCache;
 use crate::symbols::warning::SymbolWarning;
 use crate::words::figures;
@@ -22,9 +24,6 @@ use crate::words::printable::printable_str;
 
 /// The name under which blocks count whose stack the segment could not hold.
 pub const UNKNOWN_STACK: &str = "[unknown stack]";
-
-/// The most modules that are tried for one address: more never overlap in a real process.
-const MAX_OVERLAPPING: usize = 64;
 
 /// Builds profiles, and remembers symbols between them. It stays in one thread (see [`SymbolCache`]).
 #[derive(Debug, Default)]
@@ -42,6 +41,9 @@ struct KnownStacks {
     modules: ModuleIndex,
     locations: Arc<Vec<Location>>,
     location_index: HashMap<CalledFrom, usize>,
+    /// How many of the innermost functions of a location are the pool's.
+    pool_functions: HashMap<usize, usize>,
+    runs: KnownRuns,
     /// Locations of labels, by their names.
     labels: HashMap<String, usize>,
     /// Locations of generated code without a name, with whose they are.
@@ -64,6 +66,23 @@ struct CalledFrom {
     module: Option<usize>,
     owner: (u32, u64),
     skip: usize,
+}
+
+/// The locations of words that several stacks have, each of which is looked up once.
+#[derive(Debug, Default)]
+struct KnownRuns {
+    /// What the words mean depends on the modules that were there at the last stack, and on whose it is.
+    last: u32,
+    owner: (u32, u64),
+    of: HashMap<Run, Box<[Option<u32>]>>,
+}
+
+/// A call of a stack.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    return_address: u64,
+    /// Its location with all of its functions; none of one in the pool's library.
+    location: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -298,44 +317,17 @@ impl KnownStacks {
     fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
         let words = stack.frames.to_vec();
         let (frames, label) = label::split(&words);
-        let calls: Vec<(u64, Option<usize>)> = frames
-            .iter()
-            .map(|return_address| {
-                // The call is before the address it returns to, which may already belong to the next function.
-                self.modules.find(return_address.saturating_sub(1), index)
-            })
-            .collect();
-        let mut locations = Vec::with_capacity(calls.len());
-        let of_host = stack.place == Place::Host;
-        let outside = if of_host { None } else { Some(self.outside_device_pool(symbols, process, &calls)) };
-        if let Some((from, skip)) = outside {
-            for (at, &(address, module)) in calls.iter().enumerate().skip(from) {
-                locations.push(self.location(symbols, process, address, module, if at == from { skip } else { 0 }));
-            }
-        }
-        let mut in_pool = true;
-        for &(address, module) in calls.iter().filter(|_| of_host) {
-            if in_pool && self.modules.is_pool(module) {
-                continue;
-            }
-            let location = self.location(symbols, process, address, module, 0);
-            if in_pool {
-                let functions = &self.locations[location].frames;
-                let skip = functions.iter().take_while(|frame| pool_frames::is_pool_frame(frame)).count();
-                if skip == functions.len() {
-                    continue;
-                }
-                in_pool = false;
-                locations.push(self.location(symbols, process, address, module, skip));
-            } else {
-                locations.push(location);
-            }
-        }
-        if locations.is_empty() {
-            // Nothing but the pool, so it is the pool that allocated; or no frames at all.
-            for &(address, module) in &calls {
-                locations.push(self.location(symbols, process, address, module, 0));
-            }
+        let calls = self.calls(symbols, process, index, &stack.frames, frames.len());
+        let is_of_host = stack.place == Place::Host;
+        let (from, skip) = if is_of_host { self.outside_pool(&calls) } else { self.outside_device_pool(&calls) };
+        // Nothing but the pool: then it is the pool that allocated.
+        let (from, skip) = if from < calls.len() { (from, skip) } else { (0, 0) };
+        let mut locations = Vec::with_capacity(calls.len() - from + 1);
+        for (at, call) in calls.iter().enumerate().skip(from) {
+            locations.push(match call.location {
+                Some(location) if at > from || skip == 0 => location,
+                _ => self.look_up(symbols, process, index, call.return_address, if at == from { skip } else { 0 }),
+            });
         }
         if locations.is_empty() {
             locations.push(self.unknown_stack());
@@ -350,6 +342,69 @@ impl KnownStacks {
         })
     }
 
+    /// The first `count` words of a stack as calls, innermost first.
+    fn calls(
+        &mut self,
+        symbols: &mut SymbolCache,
+        process: &ProcessInfo,
+        index: u32,
+        frames: &Frames,
+        count: usize,
+    ) -> Vec<Call> {
+        let mut runs = std::mem::take(&mut self.runs);
+        if runs.owner != process.identity() || !self.modules.are_the_same(runs.last, index) {
+            runs.of.clear();
+        }
+        (runs.last, runs.owner) = (index, process.identity());
+        let mut calls = Vec::with_capacity(count);
+        for (run, words) in frames.parts() {
+            let known = runs.of.entry(run.clone()).or_insert_with(|| vec![None; run.len()].into());
+            let new = words.take(count - calls.len()).map(|(at, return_address)| {
+                let known = &mut known[at];
+                if known.is_none() && !self.modules.is_pool(self.modules.find(called_at(return_address), index).1) {
+                    *known = Some(self.look_up(symbols, process, index, return_address, 0) as u32);
+                }
+                Call { return_address, location: known.map(|location| location as usize) }
+            });
+            calls.extend(new);
+        }
+        self.runs = runs;
+        calls
+    }
+
+    /// The location of a call of a stack, without the `skip` innermost of its functions.
+    fn look_up(
+        &mut self,
+        symbols: &mut SymbolCache,
+        process: &ProcessInfo,
+        index: u32,
+        return_address: u64,
+        skip: usize,
+    ) -> usize {
+        let (address, module) = self.modules.find(called_at(return_address), index);
+        self.location(symbols, process, address, module, skip)
+    }
+
+    /// Where the program begins in the stack of a block of the host's: the first call, and how many functions that were
+    /// inlined there are still the pool's.
+    fn outside_pool(&mut self, calls: &[Call]) -> (usize, usize) {
+        for (at, call) in calls.iter().enumerate() {
+            let Some(location) = call.location else { continue };
+            let skip = self.pool_functions(location);
+            if skip < self.locations[location].frames.len() {
+                return (at, skip);
+            }
+        }
+        (calls.len(), 0)
+    }
+
+    /// How many of the innermost functions of a location are the pool's.
+    fn pool_functions(&mut self, location: usize) -> usize {
+        let functions = &self.locations[location].frames;
+        let count = || functions.iter().take_while(|frame| pool_frames::is_pool_frame(frame)).count();
+        *self.pool_functions.entry(location).or_insert_with(count)
+    }
+
     /// Names the generated code that had no name when it was seen first.
     fn name_generated(&mut self, symbols: &SymbolCache) {
         let locations = Arc::make_mut(&mut self.locations);
@@ -362,19 +417,13 @@ impl KnownStacks {
 
     /// Where the program begins in the stack of a device's block: the first call, and how many functions that were
     /// inlined there are still the pool's. Functions of the standard library may lie between those of the pool.
-    fn outside_device_pool(
-        &mut self,
-        symbols: &mut SymbolCache,
-        process: &ProcessInfo,
-        calls: &[(u64, Option<usize>)],
-    ) -> (usize, usize) {
+    fn outside_device_pool(&self, calls: &[Call]) -> (usize, usize) {
         let mut outside = (0, 0);
-        for (at, &(address, module)) in calls.iter().enumerate() {
-            if self.modules.is_pool(module) {
+        for (at, call) in calls.iter().enumerate() {
+            let Some(location) = call.location else {
                 outside = (at + 1, 0);
                 continue;
-            }
-            let location = self.location(symbols, process, address, module, 0);
+            };
             let functions = &self.locations[location].frames;
             match functions.iter().rposition(pool_frames::is_device_pool_frame) {
                 Some(last) if last + 1 < functions.len() => outside = (at, last + 1),
@@ -428,76 +477,7 @@ impl KnownStacks {
     }
 }
 
-/// Finds the module of an address; modules may have been at the same address one after the other.
-#[derive(Debug, Default)]
-struct ModuleIndex {
-    modules: Vec<Module>,
-    /// The same, without those that are another one's file, loaded somewhere else.
-    files: Vec<Module>,
-    /// For each module its file.
-    file_of: Vec<usize>,
-    /// Start, and index into `modules`; ascending.
-    by_start: Vec<(u64, usize)>,
-    /// For each of these the largest end so far.
-    largest_end: Vec<u64>,
-}
-
-impl ModuleIndex {
-    fn new(modules: &[Module]) -> Self {
-        let mut by_start: Vec<(u64, usize)> = modules.iter().enumerate().map(|(i, module)| (module.start, i)).collect();
-        by_start.sort_unstable();
-        let mut largest = 0;
-        let largest_end = by_start
-            .iter()
-            .map(|&(_, i)| {
-                largest = largest.max(modules[i].end);
-                largest
-            })
-            .collect();
-        let (mut files, mut known): (Vec<Module>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
-        let file_of = modules.iter().enumerate().map(|(i, module)| {
-            // Without a build id nobody knows whether it is the same.
-            let apart = if module.build_id.is_empty() { i } else { usize::MAX };
-            let key = (&module.path, &module.build_id, module.end.wrapping_sub(module.start), apart);
-            *known.entry(key).or_insert_with(|| {
-                files.push(module.clone());
-                files.len() - 1
-            })
-        });
-        let file_of = file_of.collect();
-        Self { modules: modules.to_vec(), files, file_of, by_start, largest_end }
-    }
-
-    /// It is the pool's library.
-    fn is_pool(&self, module: Option<usize>) -> bool {
-        module.is_some_and(|module| pool_frames::is_pool_module(&self.files[module]))
-    }
-
-    /// The file that a frame of the stack `stack` lies in, and the address there where it was loaded first.
-    fn find(&self, address: u64, stack: u32) -> (u64, Option<usize>) {
-        let Some(module) = self.module(address, stack) else { return (address, None) };
-        let file = self.file_of[module];
-        let moved = self.files[file].load_bias.wrapping_sub(self.modules[module].load_bias);
-        (address.wrapping_add(moved), Some(file))
-    }
-
-    /// The module that a frame of the stack `stack` lies in; the one seen last if there are several.
-    fn module(&self, address: u64, stack: u32) -> Option<usize> {
-        let end = self.by_start.partition_point(|&(start, _)| start <= address);
-        (0..end)
-            .rev()
-            .take_while(|&i| self.largest_end[i] > address)
-            .take(MAX_OVERLAPPING)
-            .map(|i| self.by_start[i].1)
-            .filter(|&module| {
-                let module = &self.modules[module];
-                address < module.end && (module.stacks.contains(&stack) || is_loaded(module, stack))
-            })
-            .max()
-    }
-}
-
-/// `u32::MAX` as the end means that the module is still loaded.
-fn is_loaded(module: &Module, stack: u32) -> bool {
-    module.stacks.end == u32::MAX && stack >= module.stacks.start
+/// The call before the address that it returns to, which may already belong to the next function.
+fn called_at(return_address: u64) -> u64 {
+    return_address.saturating_sub(1)
 }

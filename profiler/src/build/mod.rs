@@ -1,6 +1,7 @@
 //! From a snapshot to a profile: names for addresses, without the pool's own frames, and what a call site is called.
 
 pub mod builder;
+mod module_index;
 pub mod plumbing;
 pub(crate) mod pool_frames;
 pub mod python;

@@ -1,7 +1,6 @@
 //! Where the words of stacks lie in a segment: how those of all are read, and one stack's without all others'.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use poolscope_wire::outer::Outer;
 use poolscope_wire::{RegionEntry, StackRecord, stack_flags};
@@ -80,8 +79,8 @@ pub(crate) struct StackWords<'a, R> {
     region: RegionEntry,
     /// Adds the words from one on up to the count of their region.
     read: R,
-    /// The words that stacks have of their own, and where they go on.
-    known: HashMap<u32, (Arc<[u64]>, Option<Outer>)>,
+    /// The stacks that were read.
+    known: HashMap<u32, Frames>,
 }
 
 /// So many words of a stack that shares others are read at once: few have more of their own.
@@ -94,51 +93,44 @@ impl<'a, R: FnMut(RegionEntry, u64, &mut Vec<u64>) -> Result<(), ReadError>> Sta
 
     /// The words of a stack; none if what the segment says of them makes no sense.
     pub(crate) fn of(&mut self, stack: u32) -> Result<Frames, ReadError> {
-        let Some(place) = self.places.get(stack as usize).copied() else { return Ok(Frames::default()) };
-        if !place.shares {
-            return Ok(self.words(place.first, place.depth.into())?.into());
-        }
-        let (own, outer) = self.own(stack)?;
-        let Some(outer) = outer else { return Ok(Frames::default()) };
-        let Some((inner, tail)) = own.split_at_checked(outer.inner.into()) else { return Ok(Frames::default()) };
-        let mut words = Vec::with_capacity(place.depth());
-        words.extend(inner);
-        let Some(end) = place.depth().checked_sub(tail.len()) else { return Ok(Frames::default()) };
-        let (mut before, mut next) = (stack, Some(outer));
-        while words.len() < end {
+        // Those that it shares words with, and they with others, until one is known.
+        let mut sharing = Vec::new();
+        let mut next = stack;
+        let mut frames = loop {
+            if let Some(known) = self.known.get(&next) {
+                break known.clone();
+            }
+            let Some(place) = self.places.get(next as usize).copied() else { break Frames::default() };
+            if !place.shares {
+                let frames = Frames::from(self.words(place.first, place.depth.into())?);
+                self.known.insert(next, frames.clone());
+                break frames;
+            }
+            let Some((outer, own)) = self.own(place)? else { break Frames::default() };
+            sharing.push((next, place, outer, own));
             // Each is of a stack that was there before.
-            let Some(outer) = next.filter(|outer| outer.stack < before) else { return Ok(Frames::default()) };
-            let (own, beyond) = self.own(outer.stack)?;
-            let inner = beyond.map_or(own.len(), |beyond| own.len().min(beyond.inner.into()));
-            let Some(run) = own.get(outer.from.into()..inner).filter(|run| !run.is_empty()) else {
-                return Ok(Frames::default());
-            };
-            words.extend(run.iter().take(end - words.len()));
-            (before, next) = (outer.stack, beyond);
+            if outer.stack >= next {
+                break Frames::default();
+            }
+            next = outer.stack;
+        };
+        for (stack, place, outer, own) in sharing.into_iter().rev() {
+            let shared = Frames::shared(&own, outer.inner.into(), &frames, outer.from.into(), place.depth());
+            frames = shared.unwrap_or_default();
+            self.known.insert(stack, frames.clone());
         }
-        words.extend(tail);
-        Ok(if words.len() == place.depth() { words.into() } else { Frames::default() })
+        Ok(frames)
     }
 
-    /// The words that a stack has of its own, inner ones first, and where it goes on.
-    fn own(&mut self, stack: u32) -> Result<(Arc<[u64]>, Option<Outer>), ReadError> {
-        if let Some(known) = self.known.get(&stack) {
-            return Ok(known.clone());
+    /// Where a stack goes on that shares words, and those that it has of its own; none if they lie past the end.
+    fn own(&mut self, place: FramePlace) -> Result<Option<(Outer, Vec<u64>)>, ReadError> {
+        let mut words = self.words(place.first, AT_ONCE)?;
+        let Some(outer) = words.first().map(|word| Outer::of_word(*word)) else { return Ok(None) };
+        let len = 1 + usize::from(outer.inner) + usize::from(outer.tail);
+        if len > words.len() {
+            words = self.words(place.first, len as u32)?;
         }
-        let place = self.places.get(stack as usize).copied().unwrap_or_default();
-        let found = if place.shares {
-            let mut words = self.words(place.first, AT_ONCE)?;
-            let outer = words.first().map(|word| Outer::of_word(*word));
-            let len = outer.map_or(0, |outer| 1 + u32::from(outer.inner) + u32::from(outer.tail));
-            if len > AT_ONCE {
-                words = self.words(place.first, len)?;
-            }
-            (words.get(1..len as usize).unwrap_or_default().into(), outer)
-        } else {
-            (self.words(place.first, place.depth.into())?.into(), None)
-        };
-        self.known.insert(stack, found.clone());
-        Ok(found)
+        Ok(words.get(1..len).map(|own| (outer, own.to_vec())))
     }
 
     /// So many words from one on, as far as the region goes.

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use poolscope_profiler::model::frames::Frames;
 use poolscope_profiler::model::snapshot::{Module, ProcessInfo, ProcessState, file_number};
 use poolscope_profiler::symbols::symbolize::SymbolCache;
 use poolscope_profiler::symbols::warning::SymbolWarning;
-use poolscope_profiler::{Frame, ProfileBuilder, SegmentReader};
+use poolscope_profiler::{Frame, ProfileBuilder, SegmentReader, Site};
 
 use crate::segment::{BIAS, Segment, TempSegment};
 
@@ -285,4 +286,38 @@ fn two_libraries_at_the_same_address_one_after_the_other_are_told_apart() {
         profile.sites.iter().map(|site| profile.frames(site).last().expect("has a frame").name.as_str()).collect();
     assert_eq!(outermost, ["hold_memory", "other_plugin"]);
     assert!(Path::new(&profile.modules[1].path).is_file());
+}
+
+#[test]
+fn words_that_stacks_share_are_of_the_library_that_was_there_when_each_was_captured() {
+    let first = Program::compile(&["-g"]);
+    let second = Program::compile_source(&SOURCE.replace("hold_memory", "other_plugin"), &["-g", "-shared", "-fPIC"]);
+    let mut segment = Segment::new();
+    for (program, stacks) in [(&first, 0..2), (&second, 2..3), (&first, 3..u32::MAX)] {
+        let path = program.path.display().to_string();
+        let record = segment.module(&path, BIAS, BIAS + 0x10_0000, BIAS, &program.build_id);
+        (record.first_stack, record.last_stack) = (stacks.start, stacks.end);
+    }
+    let shared = BIAS + first.return_address_in("hold_memory");
+    for number in 0..3 {
+        let stack = segment.stack(&[shared]);
+        segment.block(stack, 10, 3 - number);
+    }
+    let file = TempSegment::new(&segment);
+    let mut snapshot = SegmentReader::open(&file.path).expect("opens").snapshot().expect("reads");
+    let whole = snapshot.stacks[1].frames.clone();
+    for stack in &mut snapshot.stacks[2..] {
+        stack.frames = Frames::shared(&[], 0, &whole, 0, 1).expect("shares it");
+    }
+    let profile = ProfileBuilder::new().build(&snapshot);
+    let path_of = |site: &Site| {
+        profile
+            .module(&profile.locations[site.locations[0]])
+            .map(|module| PathBuf::from(&module.path))
+            .expect("has one")
+    };
+    let paths: Vec<PathBuf> = profile.sites.iter().map(path_of).collect();
+    // The first and the third are one call site again.
+    assert_eq!(paths, [first.path.clone(), second.path.clone()]);
+    assert_eq!(profile.sites[0].in_use.objects, 4.0);
 }

@@ -141,9 +141,9 @@ impl Source {
         let frame = film.at(at_us).map_err(|e| e.to_string())?;
         // Nothing grows backwards.
         if self.shown_us.is_some_and(|shown| shown > at_us) {
-            let without_tree = self.modeller.without_tree;
+            let with_tree = self.modeller.with_tree;
             self.modeller = Modeller::default();
-            self.modeller.without_tree = without_tree;
+            self.modeller.with_tree = with_tree;
             self.tracker = Tracker::default();
         }
         self.shown_us = Some(at_us);
@@ -363,7 +363,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Receiver<Order>, tensors: &Watch) {
     let mut source = Source::new(watched);
-    source.modeller.without_tree = true;
     let mut meter = Meter::new();
     let mut begin = Instant::now();
     let mut readings = 0u32;
@@ -434,12 +433,12 @@ fn feed(watched: Watched, mut interval: Duration, to: &Sender<Event>, inbox: &Re
             match next {
                 Order::Interval(new) => interval = new,
                 Order::Watch(watched) => {
-                    let without_tree = source.modeller.without_tree;
+                    let with_tree = source.modeller.with_tree;
                     source = Source::new(watched);
-                    source.modeller.without_tree = without_tree;
+                    source.modeller.with_tree = with_tree;
                     (begin, readings, over) = (Instant::now(), 0, None);
                 }
-                Order::Trees(wanted) => source.modeller.without_tree = !wanted,
+                Order::Trees(wanted) => source.modeller.with_tree = wanted,
                 Order::Search { copy } => source.search(copy, to),
                 Order::List(new) => listed = new,
                 Order::Seek(seek) => source.seek(seek),

@@ -364,7 +364,7 @@ fn devices(t: f64) -> Vec<DevicePool> {
 
 /// Three minutes of a server that has device memory, too.
 pub(crate) fn model_with_devices() -> Model {
-    let mut modeller = Modeller::default();
+    let mut modeller = Modeller { with_tree: true, ..Modeller::default() };
     let mut model = None;
     for second in (1..=180).step_by(3) {
         let t = second as f64 / 180.0;
@@ -392,7 +392,7 @@ pub(crate) fn model_with_devices() -> Model {
 
 /// What the last of some readings shows, a second apart.
 pub(crate) fn model_of(profiles: impl IntoIterator<Item = Profile>) -> Model {
-    let mut modeller = Modeller::default();
+    let mut modeller = Modeller { with_tree: true, ..Modeller::default() };
     let models = (1..).zip(profiles).map(|(second, profile)| {
         let growths = growths(&profile);
         modeller.next(snapshot_at(second), profile, &observed(&growths), &ThreadNames::default())
@@ -410,7 +410,7 @@ pub(crate) fn model() -> Model {
 pub(crate) fn model_with(edit: impl FnOnce(&mut Snapshot)) -> Model {
     let names: ThreadNames =
         (0..7).map(|i| (4242 + i, if i == 0 { "kvserver".into() } else { format!("worker-{i}") })).collect();
-    let mut modeller = Modeller::default();
+    let mut modeller = Modeller { with_tree: true, ..Modeller::default() };
     for second in 1..180 {
         let profile = profile_at(second as f64 / 180.0);
         let growths = growths(&profile);

@@ -242,6 +242,8 @@ pub(crate) struct Grower {
     paths: Arc<Paths>,
     /// The child of a node by its label.
     index: HashMap<(u32, u32), u32>,
+    /// The labels and nodes of the path that was made last: the next one begins like it, mostly.
+    last: Vec<(u32, usize)>,
     labels: Labels,
     /// By where the locations of the call site lie: readings of one builder share them.
     leaves: ByPlace<Leaf>,
@@ -256,13 +258,13 @@ impl Grower {
             *self = Grower { shape: Some(shape), ..Grower::default() };
         }
         self.named = Some((Arc::clone(&profile.locations), Arc::clone(&profile.naming)));
-        let mut ends: Vec<(usize, &SiteRow)> = Vec::with_capacity(sites.len());
+        let mut rows: Vec<(&Site, &SiteRow)> =
+            sites.iter().filter_map(|row| Some((profile.sites.get(row.index)?, row))).collect();
+        // As they were made, most likely: what came one after the other has the outer functions in common.
+        rows.sort_by_key(|(site, _)| site.locations.as_ptr());
         let mut steps = Vec::new();
-        for row in sites {
-            if let Some(site) = profile.sites.get(row.index) {
-                ends.push((self.leaf(profile, site, runtime, shape, &mut steps), row));
-            }
-        }
+        let mut end = |(site, row)| (self.leaf(profile, site, runtime, shape, &mut steps), row);
+        let ends: Vec<(usize, &SiteRow)> = rows.into_iter().map(&mut end).collect();
         if ends.len() < self.leaves.len() {
             // Paths of call sites that are gone would stay.
             self.shape = None;
@@ -319,8 +321,10 @@ impl Grower {
         for label in &self.labels.all[paths.labels.len().min(self.labels.all.len())..] {
             paths.labels.push(label.clone());
         }
-        let mut at = FlameTree::ROOT;
-        for step in steps.iter() {
+        let known = self.last.iter().zip(steps.iter()).take_while(|((label, _), step)| *label == step.label).count();
+        self.last.truncate(known);
+        let mut at = self.last.last().map_or(FlameTree::ROOT, |(_, node)| *node);
+        for step in &steps[known..] {
             at = *self.index.entry((at as u32, step.label)).or_insert_with(|| {
                 let new = paths.nodes.len();
                 let depth = paths.nodes[at].depth + 1;
@@ -336,6 +340,7 @@ impl Grower {
                 paths.nodes[at].children.insert(before, new);
                 new as u32
             }) as usize;
+            self.last.push((step.label, at));
         }
         let leaf = Leaf { locations: Arc::clone(&site.locations), incomplete: site.incomplete, node: at };
         self.leaves.insert(leaf.locations.as_ptr() as usize, leaf);

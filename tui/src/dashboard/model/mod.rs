@@ -255,8 +255,8 @@ pub(crate) struct Modeller {
     memory: Option<ProcessMemory>,
     runtime: Arc<Runtime>,
     tree: Grower,
-    /// Nobody looks at the call tree.
-    pub(crate) without_tree: bool,
+    /// Somebody looks at the call tree.
+    pub(crate) with_tree: bool,
 }
 
 #[derive(Debug)]
@@ -411,7 +411,7 @@ impl Modeller {
             rates,
             memory: self.memory,
             tiers: tier_rows(&snapshot, old, counted_seconds),
-            flame: (!self.without_tree).then(|| Arc::new(self.tree.grow(&profile, &sites, &self.runtime, USUAL))),
+            flame: self.with_tree.then(|| Arc::new(self.tree.grow(&profile, &sites, &self.runtime, USUAL))),
             runtime: Arc::clone(&self.runtime),
             site_of_stacks: watched.site_of_stacks.into(),
             classes: class_rows(&snapshot, old, counted_seconds),
