@@ -12,7 +12,6 @@ use poolscope_wire::{DeviceCounter, label};
 
 use crate::build::module_index::ModuleIndex;
 use crate::build::pool_frames;
-use crate::model::frames::{Frames, Run};
 use crate::model::memory::Place;
 use crate::model::naming::Naming;
 use crate::model::profile::{Frame, Held, Location, Peak, Profile, Site};
@@ -43,7 +42,7 @@ struct KnownStacks {
     location_index: HashMap<CalledFrom, usize>,
     /// How many of the innermost functions of a location are the pool's.
     pool_functions: HashMap<usize, usize>,
-    runs: KnownRuns,
+    calls: KnownCalls,
     /// Locations of labels, by their names.
     labels: HashMap<String, usize>,
     /// Locations of generated code without a name, with whose they are.
@@ -68,13 +67,14 @@ struct CalledFrom {
     skip: usize,
 }
 
-/// The locations of words that several stacks have, each of which is looked up once.
+/// The locations of return addresses, as long as they mean the same: stacks have most of them in common.
 #[derive(Debug, Default)]
-struct KnownRuns {
-    /// What the words mean depends on the modules that were there at the last stack, and on whose it is.
+struct KnownCalls {
+    /// That depends on the modules that were there at the last stack, and on whose it is.
     last: u32,
     owner: (u32, u64),
-    of: HashMap<Run, Box<[Option<u32>]>>,
+    /// None of one in the pool's library.
+    of: HashMap<u64, Option<u32>>,
 }
 
 /// A call of a stack.
@@ -317,7 +317,7 @@ impl KnownStacks {
     fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
         let words = stack.frames.to_vec();
         let (frames, label) = label::split(&words);
-        let calls = self.calls(symbols, process, index, &stack.frames, frames.len());
+        let calls = self.calls(symbols, process, index, frames);
         let is_of_host = stack.place == Place::Host;
         let (from, skip) = if is_of_host { self.outside_pool(&calls) } else { self.outside_device_pool(&calls) };
         // Nothing but the pool: then it is the pool that allocated.
@@ -342,34 +342,23 @@ impl KnownStacks {
         })
     }
 
-    /// The first `count` words of a stack as calls, innermost first.
-    fn calls(
-        &mut self,
-        symbols: &mut SymbolCache,
-        process: &ProcessInfo,
-        index: u32,
-        frames: &Frames,
-        count: usize,
-    ) -> Vec<Call> {
-        let mut runs = std::mem::take(&mut self.runs);
-        if runs.owner != process.identity() || !self.modules.are_the_same(runs.last, index) {
-            runs.of.clear();
+    /// The calls of a stack, innermost first.
+    fn calls(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, frames: &[u64]) -> Vec<Call> {
+        if self.calls.owner != process.identity() || !self.modules.are_the_same(self.calls.last, index) {
+            self.calls.of.clear();
         }
-        (runs.last, runs.owner) = (index, process.identity());
-        let mut calls = Vec::with_capacity(count);
-        for (run, words) in frames.parts() {
-            let known = runs.of.entry(run.clone()).or_insert_with(|| vec![None; run.len()].into());
-            let new = words.take(count - calls.len()).map(|(at, return_address)| {
-                let known = &mut known[at];
-                if known.is_none() && !self.modules.is_pool(self.modules.find(called_at(return_address), index).1) {
-                    *known = Some(self.look_up(symbols, process, index, return_address, 0) as u32);
-                }
-                Call { return_address, location: known.map(|location| location as usize) }
+        (self.calls.last, self.calls.owner) = (index, process.identity());
+        let call = |&return_address: &u64| {
+            let location = self.calls.of.get(&return_address).copied().unwrap_or_else(|| {
+                let (address, module) = self.modules.find(called_at(return_address), index);
+                let is_pool = self.modules.is_pool(module);
+                let location = (!is_pool).then(|| self.location(symbols, process, address, module, 0) as u32);
+                self.calls.of.insert(return_address, location);
+                location
             });
-            calls.extend(new);
-        }
-        self.runs = runs;
-        calls
+            Call { return_address, location: location.map(|location| location as usize) }
+        };
+        frames.iter().map(call).collect()
     }
 
     /// The location of a call of a stack, without the `skip` innermost of its functions.

@@ -1,8 +1,6 @@
 //! The words of a call stack, of which stacks of one process share the outer ones.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Return addresses, innermost first, as captured, and behind them the words of a label, if there is one
@@ -13,61 +11,26 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct Frames {
     /// None if there are no words.
-    run: Option<Run>,
+    run: Option<Arc<Run>>,
     len: usize,
 }
 
-/// Words that a stack has of its own, and others may share. It is known by where it lies: of two with equal words each
-/// is another one.
-#[derive(Clone)]
-pub(crate) struct Run(Arc<Words>);
-
-struct Words {
+/// Words that a stack has of its own.
+struct Run {
     /// Its inner ones, and behind them its outermost, which no other stack has from it.
     words: Box<[u64]>,
     inner: usize,
     /// Where it goes on between these: a run, and the first of its inner words.
-    outer: Option<(Run, usize)>,
+    outer: Option<(Arc<Run>, usize)>,
 }
 
-impl Drop for Words {
+impl Drop for Run {
     /// One after the other: a run may lead to as many others as there are stacks.
     fn drop(&mut self) {
         let mut outer = self.outer.take();
-        while let Some(mut run) = outer.and_then(|(Run(words), _)| Arc::try_unwrap(words).ok()) {
+        while let Some(mut run) = outer.and_then(|(run, _)| Arc::try_unwrap(run).ok()) {
             outer = run.outer.take();
         }
-    }
-}
-
-impl Run {
-    fn new(words: Words) -> Run {
-        Run(Arc::new(words))
-    }
-
-    /// How many words it has.
-    pub(crate) fn len(&self) -> usize {
-        self.0.words.len()
-    }
-}
-
-impl PartialEq for Run {
-    fn eq(&self, other: &Run) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Run {}
-
-impl Hash for Run {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-impl fmt::Debug for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.words.fmt(f)
     }
 }
 
@@ -76,11 +39,11 @@ impl Frames {
     /// `from` on, and at last the rest of its own. `None` if that one has not so many before its own last ones, or has
     /// the first of them from another one itself.
     pub fn shared(own: &[u64], inner: usize, outer: &Frames, from: usize, len: usize) -> Option<Frames> {
-        let run = outer.run.as_ref().filter(|run| from < run.0.inner)?;
-        let most = (outer.len - from).checked_sub(run.len() - run.0.inner)?;
+        let run = outer.run.as_ref().filter(|run| from < run.inner)?;
+        let most = (outer.len - from).checked_sub(run.words.len() - run.inner)?;
         let left = len.checked_sub(own.len()).filter(|left| *left <= most && inner <= own.len())?;
-        let outer = (left > 0).then(|| (run.clone(), from));
-        Some(Frames { run: Some(Run::new(Words { words: own.into(), inner, outer })), len })
+        let outer = (left > 0).then(|| (Arc::clone(run), from));
+        Some(Frames { run: Some(Arc::new(Run { words: own.into(), inner, outer })), len })
     }
 
     /// How many words there are.
@@ -95,35 +58,29 @@ impl Frames {
 
     /// The words, innermost first.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
-        self.ranges().flat_map(|(run, range)| &run.0.words[range]).copied()
+        self.runs().flatten().copied()
     }
 
-    /// The same, as many as lie together in one run, each with its place there.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&Run, impl Iterator<Item = (usize, u64)>)> {
-        self.ranges().map(|(run, range)| (run, range.clone().zip(run.0.words[range].iter().copied())))
-    }
-
-    /// Where the words lie.
-    fn ranges(&self) -> impl Iterator<Item = (&Run, Range<usize>)> {
-        let mut next = self.run.as_ref().map(|run| (run, 0));
+    /// The same, as many in a row as one stack has of its own.
+    fn runs(&self) -> impl Iterator<Item = &[u64]> {
+        let mut next = self.run.as_deref().map(|run| (run, 0));
         let runs = std::iter::from_fn(move || {
             let (run, from) = next?;
-            next = run.0.outer.as_ref().map(|(run, from)| (run, *from));
-            (from <= run.0.inner).then_some((run, from..run.0.inner))
+            next = run.outer.as_ref().map(|(run, from)| (&**run, *from));
+            run.words.get(from..run.inner)
         });
-        let last = self.run.as_ref().map(|run| (run, run.0.inner..run.len()));
-        let last_len = last.as_ref().map_or(0, |(_, last)| last.len());
-        let before_last = runs.scan(self.len - last_len, |left, (run, range)| {
-            let range = range.start..range.end.min(range.start + *left);
-            *left -= range.len();
-            (!range.is_empty() || *left > 0).then_some((run, range))
+        let last = self.run.as_deref().map_or(&[][..], |run| &run.words[run.inner..]);
+        let before_last = runs.scan(self.len - last.len(), |left, run| {
+            let run = run.get(..*left).unwrap_or(run);
+            *left -= run.len();
+            (!run.is_empty() || *left > 0).then_some(run)
         });
-        before_last.chain(last)
+        before_last.chain([last])
     }
 
     /// Whether both are the same in memory, as [`Arc::ptr_eq`] says of others.
     pub fn ptr_eq(&self, other: &Frames) -> bool {
-        self.len == other.len && self.run == other.run
+        self.len == other.len && self.run.as_ref().map(Arc::as_ptr) == other.run.as_ref().map(Arc::as_ptr)
     }
 
     /// The same as a vector.
@@ -137,9 +94,9 @@ impl Frames {
     pub fn outermost(&self, count: usize) -> Vec<u64> {
         let mut skipped = self.len.saturating_sub(count);
         let mut words = Vec::with_capacity(count.min(self.len));
-        for (run, range) in self.ranges() {
-            let skip = skipped.min(range.len());
-            words.extend(&run.0.words[range][skip..]);
+        for run in self.runs() {
+            let skip = skipped.min(run.len());
+            words.extend(&run[skip..]);
             skipped -= skip;
         }
         words
@@ -155,7 +112,7 @@ impl From<&[u64]> for Frames {
 impl From<Vec<u64>> for Frames {
     fn from(words: Vec<u64>) -> Self {
         let len = words.len();
-        let run = (len > 0).then(|| Run::new(Words { words: words.into(), inner: len, outer: None }));
+        let run = (len > 0).then(|| Arc::new(Run { words: words.into(), inner: len, outer: None }));
         Frames { run, len }
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use poolscope_profiler::model::frames::Frames;
 use poolscope_profiler::model::snapshot::{Module, ProcessInfo, ProcessState, file_number};
 use poolscope_profiler::symbols::symbolize::SymbolCache;
 use poolscope_profiler::symbols::warning::SymbolWarning;
@@ -289,7 +288,7 @@ fn two_libraries_at_the_same_address_one_after_the_other_are_told_apart() {
 }
 
 #[test]
-fn words_that_stacks_share_are_of_the_library_that_was_there_when_each_was_captured() {
+fn an_address_of_several_stacks_is_of_the_library_that_was_there_when_each_was_captured() {
     let first = Program::compile(&["-g"]);
     let second = Program::compile_source(&SOURCE.replace("hold_memory", "other_plugin"), &["-g", "-shared", "-fPIC"]);
     let mut segment = Segment::new();
@@ -298,17 +297,13 @@ fn words_that_stacks_share_are_of_the_library_that_was_there_when_each_was_captu
         let record = segment.module(&path, BIAS, BIAS + 0x10_0000, BIAS, &program.build_id);
         (record.first_stack, record.last_stack) = (stacks.start, stacks.end);
     }
-    let shared = BIAS + first.return_address_in("hold_memory");
+    let address = BIAS + first.return_address_in("hold_memory");
     for number in 0..3 {
-        let stack = segment.stack(&[shared]);
+        let stack = segment.stack(&[address]);
         segment.block(stack, 10, 3 - number);
     }
     let file = TempSegment::new(&segment);
-    let mut snapshot = SegmentReader::open(&file.path).expect("opens").snapshot().expect("reads");
-    let whole = snapshot.stacks[1].frames.clone();
-    for stack in &mut snapshot.stacks[2..] {
-        stack.frames = Frames::shared(&[], 0, &whole, 0, 1).expect("shares it");
-    }
+    let snapshot = SegmentReader::open(&file.path).expect("opens").snapshot().expect("reads");
     let profile = ProfileBuilder::new().build(&snapshot);
     let path_of = |site: &Site| {
         profile
