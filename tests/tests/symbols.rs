@@ -337,12 +337,33 @@ fn functions_of_javascript_have_their_names() {
     let mut running = pool
         .program(node)
         .args(["--perf-basic-prof", "--interpreted-frames-native-stack"])
-        .arg(script)
+        .arg(&script)
         .env("POOLSCOPE_PERIOD", "16K")
         .start();
     running.wait_for_line("ready");
-    assert_some(&stacks(&pool, &running.pid().to_string(), &[]), "fillCache");
+    let pid = running.pid().to_string();
+    assert_some(&stacks(&pool, &pid, &[]), "fillCache");
+    // It is what a person reads first: it holds 100 blocks, and estimates are a few blocks off.
+    let report = pool.poolscope().args(["report", &pid]).run().success().stdout;
+    let in_use = report.lines().take_while(|line| !line.starts_with("Memory allocated"));
+    let of_script = in_use.filter(|line| line.contains("fillCache  cache.js:1"));
+    let blocks: f64 = of_script.filter_map(|line| line.split_whitespace().nth(2)?.parse::<f64>().ok()).sum();
+    assert!((85.0..115.0).contains(&blocks), "{blocks}: {report}");
+    let screen = |view: &str, pid: &str| {
+        let args = ["top", pid, "--once", "--plain", "--size", "160x40", "--view", view];
+        pool.poolscope().args(args).run().success().stdout
+    };
+    let sites = screen("sites", &pid);
+    assert!(sites.contains("fillCache cache.js:1"), "{sites}");
+    let flame = screen("flame", &pid);
+    assert!(flame.contains("|fillCache") && !flame.contains("AllocateUninitialized"), "{flame}");
+    let why = "Call sites are those of Node";
+    assert!(!screen("findings", &pid).contains(why));
     std::fs::remove_file(format!("/tmp/perf-{}.map", running.pid())).expect("node wrote it");
+    let mut plain = pool.program(node).arg(script).start();
+    plain.wait_for_line("ready");
+    let findings = screen("findings", &plain.pid().to_string());
+    assert!(findings.contains(why), "{findings}");
 }
 
 /// What `go tool pprof -top` says that functions hold, themselves and by those that they call.

@@ -1,6 +1,8 @@
 //! From a snapshot to a profile: names for addresses, without the pool's own frames, and what a call site is called.
 
 pub mod builder;
+pub(crate) mod javascript;
+pub mod language;
 mod module_index;
 pub mod plumbing;
 pub(crate) mod pool_frames;

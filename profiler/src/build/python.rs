@@ -53,11 +53,6 @@ pub fn is_python(location: &Location) -> bool {
         && location.frames.iter().any(|frame| frame.line.is_none() && frame.file.as_deref().is_some_and(of_python))
 }
 
-/// Whether a site has a function of Python's: then those of the interpreter say nothing.
-pub(crate) fn has_python(profile: &Profile, site: &Site) -> bool {
-    site.locations.iter().filter_map(|&index| profile.locations.get(index)).any(is_python)
-}
-
 /// Whether a file is the interpreter: `python3.12`, `libpython3.12.so.1.0`, an extension module that comes with it, or
 /// what its `ctypes` calls functions by.
 pub fn is_interpreter(module: &Module) -> bool {

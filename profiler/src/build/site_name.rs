@@ -2,13 +2,13 @@
 //! and its callers.
 //!
 //! Functions of a language's library ([`plumbing`](crate::build::plumbing)) are passed over, at the innermost end and
-//! between callers; so are those of an interpreter, and of libraries that make arrays for it, where the functions are
-//! that it runs ([`python`]).
+//! between callers; so are those of a machine that runs a language, and of libraries that make objects for it, where the
+//! functions are that it runs ([`Language`]).
 
 use std::fmt::Write as _;
 
+use crate::build::language::Language;
 use crate::build::plumbing::is_plumbing;
-use crate::build::python;
 use crate::model::profile::{Frame, Profile, Site};
 use crate::symbols::function_name::{short, without_middle};
 
@@ -30,13 +30,14 @@ impl<'a> SiteName<'a> {
     /// The name of a site; none for one without frames.
     pub fn of(profile: &'a Profile, site: &Site) -> Option<Self> {
         let locations = site.locations.iter().filter_map(|&index| profile.locations.get(index));
-        let frames =
-            locations.flat_map(|location| location.frames.iter().map(|frame| (frame, profile.module(location))));
-        let has_python = python::has_python(profile, site);
-        let is_passed_over = |frame, module: Option<_>| {
-            is_plumbing(frame, module, &profile.naming) || has_python && module.is_some_and(python::works_for_python)
+        let frames = locations.flat_map(|location| location.frames.iter().map(move |frame| (frame, location)));
+        let language = Language::of_site(profile, site);
+        let is_passed_over = |frame, location| {
+            let module = profile.module(location);
+            is_plumbing(frame, module, &profile.naming)
+                || language.is_some_and(|language| language.is_served_by(location, module))
         };
-        let asked = frames.clone().enumerate().filter(|&(_, (frame, module))| !is_passed_over(frame, module));
+        let asked = frames.clone().enumerate().filter(|&(_, (frame, location))| !is_passed_over(frame, location));
         let mut asked = asked.map(|(depth, (frame, _))| (depth, frame));
         let (depth, function) = asked.next().or_else(|| Some((0, frames.clone().next()?.0)))?;
         Some(Self { function, depth, callers: asked.map(|(_, frame)| frame).collect() })

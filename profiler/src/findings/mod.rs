@@ -8,11 +8,11 @@ mod devices;
 mod growth;
 mod leaks;
 mod memory;
-mod python;
 mod samples;
 mod slabs;
 #[cfg(test)]
 mod testing;
+mod unnamed;
 
 use crate::model::accounting::Accounting;
 use crate::model::growth::{Growth, Slope, USUAL_WINDOW_NS};
@@ -162,7 +162,7 @@ const RULES: &[Rule] = &[
     samples::newer_than_counters,
     samples::began_late,
     samples::too_few,
-    python::without_its_functions,
+    unnamed::without_its_functions,
 ];
 
 /// What was found, a line each.

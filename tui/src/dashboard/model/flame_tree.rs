@@ -49,7 +49,7 @@ pub(crate) const RUNTIME: &str = "[runtime]";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Functions of a language's runtime that follow each other are one, and those that the function calls which names
-    /// the call site are left out. Those of Python's interpreter are, too, where functions of Python's are.
+    /// the call site are left out. Those of a machine that runs a language are, too, where functions of that one are.
     pub(crate) folded: bool,
     /// From the function that asked for memory to its callers, not from the outermost to the innermost.
     pub(crate) inverted: bool,
@@ -119,11 +119,11 @@ impl Labels {
     /// The path of a call site from below the root.
     fn path(&mut self, profile: &Profile, site: &Site, runtime: &Runtime, shape: Shape, out: &mut Vec<Step>) {
         out.clear();
-        let without_interpreter = shape.folded && runtime.has_python(site);
+        let language = if shape.folded { runtime.language(site) } else { None };
         let mut depth = 0;
         for &at in site.locations.iter() {
             self.of_location(profile, at);
-            let is_left_out = without_interpreter && runtime.is_interpreter(at);
+            let is_left_out = language.is_some_and(|language| runtime.runs(at, language));
             for (frame, &label) in self.of[at].iter().enumerate() {
                 let inlined = profile.locations[at].frames[frame].inlined;
                 if !is_left_out {

@@ -1,7 +1,7 @@
 //! Which functions are a language's runtime and library, and say nothing about the program: a flamegraph folds them.
 
+use poolscope_profiler::build::language::Language;
 use poolscope_profiler::build::plumbing::is_plumbing;
-use poolscope_profiler::build::python;
 use poolscope_profiler::model::profile::{Profile, Site};
 
 /// What is known of each location.
@@ -14,10 +14,10 @@ pub(crate) struct Runtime {
 struct OfLocation {
     /// A bit for each of its functions, the innermost the lowest.
     bits: u64,
-    /// A function of Python's.
-    is_python: bool,
-    /// Python's interpreter.
-    is_interpreter: bool,
+    /// A function of a language that a machine runs.
+    language: Option<Language>,
+    /// It is in a machine that runs this language.
+    runs: Option<Language>,
 }
 
 impl Runtime {
@@ -37,8 +37,8 @@ impl Runtime {
             let bits = frames.filter(|(_, frame)| is_plumbing(frame, module, &profile.naming));
             self.of.push(OfLocation {
                 bits: bits.fold(0, |bits, (at, _)| bits | 1 << at),
-                is_python: python::is_python(location),
-                is_interpreter: module.is_some_and(python::is_interpreter),
+                language: Language::of(location),
+                runs: Language::ALL.into_iter().find(|language| language.is_run_by(location, module)),
             });
         }
     }
@@ -53,13 +53,13 @@ impl Runtime {
         frame < 64 && self.of.get(location).is_some_and(|of| of.bits >> frame & 1 == 1)
     }
 
-    /// Whether a stack has a function of Python's: then those of the interpreter are left out.
-    pub(crate) fn has_python(&self, site: &Site) -> bool {
-        site.locations.iter().filter_map(|&at| self.of.get(at)).any(|of| of.is_python)
+    /// Whose functions a stack has, of the languages that a machine runs: then those of the machine are left out.
+    pub(crate) fn language(&self, site: &Site) -> Option<Language> {
+        site.locations.iter().filter_map(|&at| self.of.get(at)).find_map(|of| of.language)
     }
 
-    /// Whether a location is the interpreter's.
-    pub(crate) fn is_interpreter(&self, location: usize) -> bool {
-        self.of.get(location).is_some_and(|of| of.is_interpreter)
+    /// Whether a location is in the machine that runs a language.
+    pub(crate) fn runs(&self, location: usize, language: Language) -> bool {
+        self.of.get(location).is_some_and(|of| of.runs == Some(language))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::by_place::ByPlace;
 use crate::words::{file_name, printable};
+use poolscope_profiler::build::language::Language;
 use poolscope_profiler::build::plumbing::is_plumbing;
-use poolscope_profiler::build::python;
 use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
 use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::{Frame, Location, Metric, Profile, Site};
@@ -165,10 +165,10 @@ pub(crate) struct ShortNames {
 struct OfLocation {
     /// Innermost first.
     names: Box<[ShortName]>,
-    /// A function of Python's.
-    is_python: bool,
-    /// It works for functions of Python's.
-    works_for_python: bool,
+    /// A function of a language that a machine runs.
+    language: Option<Language>,
+    /// It allocates for functions of this language.
+    serves: Option<Language>,
 }
 
 #[derive(Clone, Debug)]
@@ -187,16 +187,17 @@ impl ShortNames {
         }
         self.of[at].get_or_insert_with(|| {
             let Some(location) = profile.locations.get(at) else { return OfLocation::default() };
-            let module = profile.module(location);
+            let (module, language) = (profile.module(location), Language::of(location));
+            // Python's functions have the file in their names.
             let name = |frame: &Frame| ShortName {
                 name: short(&frame.name).into(),
-                place: frame.short_source().filter(|_| !python::is_python(location)).map(Arc::from),
+                place: frame.short_source().filter(|_| language != Some(Language::Python)).map(Arc::from),
                 is_plumbing: is_plumbing(frame, module, &profile.naming),
             };
             OfLocation {
                 names: location.frames.iter().map(name).collect(),
-                is_python: python::is_python(location),
-                works_for_python: module.is_some_and(python::works_for_python),
+                language,
+                serves: Language::ALL.into_iter().find(|language| language.is_served_by(location, module)),
             }
         })
     }
@@ -206,12 +207,12 @@ impl ShortNames {
 pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) -> SiteText {
     let mut text = SiteText { function: "(no stack)".into(), ..SiteText::default() };
     let (mut is_named, mut depth) = (false, 0);
-    let has_python = site.locations.iter().any(|&at| names.of_location(profile, at).is_python);
+    let language = site.locations.iter().find_map(|&at| names.of_location(profile, at).language);
     for &at in site.locations.iter() {
         let location = names.of_location(profile, at);
-        let is_for_python = has_python && location.works_for_python;
+        let serves = language.is_some() && location.serves == language;
         for name in &location.names {
-            let is_passed_over = name.is_plumbing || is_for_python;
+            let is_passed_over = name.is_plumbing || serves;
             // All of them may be plumbing: the innermost it is, then.
             if depth == 0 || !is_passed_over && !is_named {
                 (text.function, text.frame, text.place) = (Arc::clone(&name.name), depth, name.place.clone());

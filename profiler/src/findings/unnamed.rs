@@ -1,8 +1,10 @@
-//! Programs of Python's whose functions nobody names.
+//! Programs in a language that a machine runs, whose functions nobody names.
 
-use crate::build::python;
+use crate::build::language::Language;
+use crate::build::{javascript, python};
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::profile::{Profile, Site};
+use crate::model::snapshot::Module;
 
 /// Nobody needs to know who has less.
 const LEAST: f64 = 1_048_576.0;
@@ -10,15 +12,21 @@ const LEAST: f64 = 1_048_576.0;
 /// The first version that can name its functions to others.
 const NAMES_FUNCTIONS: (u32, u32) = (3, 12);
 
-/// Call sites that are the interpreter's, of one that could say for which functions of Python's it works.
+/// Call sites that are a machine's, of one that could say for which functions it works.
 pub(super) fn without_its_functions(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let Some(profile) = facts.profile else { return };
-    if profile.locations.iter().any(python::is_python) {
-        return;
+    for language in Language::ALL {
+        without_those_of(language, profile, findings);
     }
-    let is_able: Vec<bool> =
-        profile.modules.iter().map(|module| python::version(module) >= Some(NAMES_FUNCTIONS)).collect();
-    if !is_able.contains(&true) {
+}
+
+fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Finding>) {
+    let is_able = |module: &Module| match language {
+        Language::Python => python::version(module) >= Some(NAMES_FUNCTIONS),
+        Language::JavaScript => javascript::is_node(module),
+    };
+    let is_able: Vec<bool> = profile.modules.iter().map(is_able).collect();
+    if !is_able.contains(&true) || profile.locations.iter().any(|location| Language::of(location) == Some(language)) {
         return;
     }
     let of_interpreter = profile.sites.iter().filter(|site| is_in(profile, site, &is_able));
@@ -26,11 +34,21 @@ pub(super) fn without_its_functions(facts: &Facts<'_>, findings: &mut Vec<Findin
     if bytes < LEAST || bytes < profile.totals().in_use.bytes / 4.0 {
         return;
     }
-    let sentence = "Call sites are those of Python's interpreter: started with PYTHONPERFSUPPORT=1, or -X perf, it names \
-                    the functions of Python's that it works for.";
+    let (rule, sentence) = match language {
+        Language::Python => (
+            "python_unnamed",
+            "Call sites are those of Python's interpreter: started with PYTHONPERFSUPPORT=1, or -X perf, it names the \
+             functions of Python's that it works for.",
+        ),
+        Language::JavaScript => (
+            "javascript_unnamed",
+            "Call sites are those of Node: started with NODE_OPTIONS='--perf-basic-prof \
+             --interpreted-frames-native-stack' it names the functions of JavaScript that it works for.",
+        ),
+    };
     findings.push(Finding {
         severity: Severity::Note,
-        rule: "python_unnamed",
+        rule,
         sentence: sentence.to_owned(),
         evidence: vec![("interpreter_bytes", bytes)],
         subject: Subject::Samples,
@@ -50,8 +68,22 @@ mod tests {
     use crate::model::testing;
 
     fn is_said(profile: &Profile) -> bool {
+        is_said_of(profile, "python_unnamed")
+    }
+
+    fn is_said_of(profile: &Profile, rule: &'static str) -> bool {
         let snapshot = calm();
-        !of_rule(&Facts::of(&snapshot, Some(profile)).findings(), "python_unnamed").is_empty()
+        !of_rule(&Facts::of(&snapshot, Some(profile)).findings(), rule).is_empty()
+    }
+
+    #[test]
+    fn node_that_names_no_functions_is_said() {
+        let mut unnamed = profile(&[("main;Builtins_JSEntry;AllocateUninitialized", 2.0 * MIB)]);
+        unnamed.modules[0].path = "/usr/bin/node".to_owned();
+        assert!(is_said_of(&unnamed, "javascript_unnamed") && !is_said(&unnamed));
+        let location = &mut std::sync::Arc::make_mut(&mut unnamed.locations)[1];
+        (location.module, location.frames[0].file) = (None, Some("/srv/app.js".to_owned()));
+        assert!(!is_said_of(&unnamed, "javascript_unnamed"), "it does");
     }
 
     #[test]
