@@ -62,8 +62,8 @@ pub fn is_interpreter(module: &Module) -> bool {
     version_text(module).is_some()
 }
 
-/// Whether a file makes objects for functions of Python's, which say more of who wanted them: the interpreter, NumPy, or
-/// PyTorch.
+/// Whether a file makes objects for functions of Python's, which say more of who wanted them: the interpreter, NumPy,
+/// PyTorch, or what runs their loops in several threads.
 pub fn works_for_python(module: &Module) -> bool {
     let is_torchs = || {
         let name = module.name();
@@ -72,6 +72,7 @@ pub fn works_for_python(module: &Module) -> bool {
     is_interpreter(module)
         || (module.path.contains("/torch/") && is_torchs())
         || (module.path.contains("/numpy/") && module.name().starts_with("_multiarray_umath."))
+        || ["libgomp", "libiomp5", "libomp"].iter().any(|begin| module.name().starts_with(begin))
 }
 
 /// The version of an interpreter, as far as its file says: that of `python3.12` is `(3, 12)`.
@@ -138,6 +139,7 @@ mod tests {
             ("torch/_C.cpython-312-x86_64-linux-gnu.so", true),
             ("numpy/_core/_multiarray_umath.cpython-312-x86_64-linux-gnu.so", true),
             ("numpy/linalg/_umath_linalg.cpython-312-x86_64-linux-gnu.so", false),
+            ("torch/lib/libgomp-a34b3233.so.1", true),
             ("torchvision/_C.so", false),
             ("mine/libtorch_like.so", false),
         ] {
