@@ -262,6 +262,12 @@ fn a_perf_map_that_is_older_than_the_process_is_not_its_own() {
     assert!(!found.iter().any(|stack| stack.contains("of_another_process")), "{found:#?}");
 }
 
+/// A view of the dashboard, as text.
+fn screen(pool: &Pool, view: &str, pid: &str) -> String {
+    let args = ["top", pid, "--once", "--plain", "--size", "160x40", "--view", view];
+    pool.poolscope().args(args).run().success().stdout
+}
+
 /// Python that can name its functions while it runs, if this machine has one.
 fn python() -> Option<PathBuf> {
     let mut candidates: Vec<PathBuf> = vec!["/usr/bin/python3".into(), "/usr/local/bin/python3".into()];
@@ -299,17 +305,13 @@ fn functions_of_python_are_woven_into_the_stacks() {
     // What a person reads first is named by them, too.
     let report = pool.poolscope().args(["report", &pid]).run().success();
     assert!(report.stdout.contains(path), "{}", report.stdout);
-    let screen = |view: &str, pid: &str| {
-        let args = ["top", pid, "--once", "--plain", "--size", "160x40", "--view", view];
-        pool.poolscope().args(args).run().success().stdout
-    };
-    let sites = screen("sites", &pid);
+    let sites = screen(&pool, "sites", &pid);
     assert!(sites.contains("Cache.insert (cache.py) < fill"), "{sites}");
-    let flame = screen("flame", &pid);
+    let flame = screen(&pool, "flame", &pid);
     let boxes: Vec<&str> = flame.lines().filter_map(|line| line.split(" (cache.py)").next()).collect();
     assert!(boxes.windows(3).any(|boxes| boxes == ["|<module>", "|fill", "|Cache.insert"]), "{flame}");
     let why = "PYTHONPERFSUPPORT=1";
-    assert!(!screen("findings", &pid).contains(why));
+    assert!(!screen(&pool, "findings", &pid).contains(why));
     running.send("\n");
     running.finish();
 
@@ -317,7 +319,7 @@ fn functions_of_python_are_woven_into_the_stacks() {
     let mut plain = pool.program(&python).args(["-c", script]).env("POOLSCOPE_PERIOD", "1").start();
     plain.wait_for_line("ready");
     let pid = plain.pid().to_string();
-    let findings = screen("findings", &pid);
+    let findings = screen(&pool, "findings", &pid);
     assert!(findings.contains(why), "{findings}");
     plain.send("\n");
     plain.finish();
@@ -349,20 +351,16 @@ fn functions_of_javascript_have_their_names() {
     let of_script = in_use.filter(|line| line.contains("fillCache  cache.js:1"));
     let blocks: f64 = of_script.filter_map(|line| line.split_whitespace().nth(2)?.parse::<f64>().ok()).sum();
     assert!((85.0..115.0).contains(&blocks), "{blocks}: {report}");
-    let screen = |view: &str, pid: &str| {
-        let args = ["top", pid, "--once", "--plain", "--size", "160x40", "--view", view];
-        pool.poolscope().args(args).run().success().stdout
-    };
-    let sites = screen("sites", &pid);
+    let sites = screen(&pool, "sites", &pid);
     assert!(sites.contains("fillCache cache.js:1"), "{sites}");
-    let flame = screen("flame", &pid);
+    let flame = screen(&pool, "flame", &pid);
     assert!(flame.contains("|fillCache") && !flame.contains("AllocateUninitialized"), "{flame}");
     let why = "Call sites are those of Node";
-    assert!(!screen("findings", &pid).contains(why));
+    assert!(!screen(&pool, "findings", &pid).contains(why));
     std::fs::remove_file(format!("/tmp/perf-{}.map", running.pid())).expect("node wrote it");
     let mut plain = pool.program(node).arg(script).start();
     plain.wait_for_line("ready");
-    let findings = screen("findings", &plain.pid().to_string());
+    let findings = screen(&pool, "findings", &plain.pid().to_string());
     assert!(findings.contains(why), "{findings}");
 }
 
