@@ -11,9 +11,10 @@ use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::{Location, Metric, Profile, Site};
 
 use super::by_place::ByPlace;
+use super::flame_path::{Label, Labels, Shape, Step};
 use super::runtime::Runtime;
 use super::site::SiteRow;
-use crate::words::{file_name, numbers, printable};
+use crate::words::numbers;
 
 /// A value of a metric as text.
 pub(crate) fn format_value(metric: Metric, value: f64) -> String {
@@ -31,147 +32,11 @@ pub(crate) fn next_metric(metric: Metric) -> Metric {
     Metric::ALL[(metric as usize + 1) % Metric::ALL.len()]
 }
 
-/// What stands for frames that nobody knows.
-fn stand_in(site: &Site) -> Option<&'static str> {
-    if site.locations.is_empty() {
-        Some("(no stack)")
-    } else if site.incomplete {
-        Some("(outer frames missing)")
-    } else {
-        None
-    }
-}
-
-/// What stands for frames of the runtime, however many follow each other.
-pub(crate) const RUNTIME: &str = "[runtime]";
-
-/// How stacks become paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// Functions of a language's runtime that follow each other are one, and those that the function calls which names
-    /// the call site are left out. Those of a machine that runs a language are, too, where functions of that one are.
-    pub(crate) folded: bool,
-    /// From the function that asked for memory to its callers, not from the outermost to the innermost.
-    pub(crate) inverted: bool,
-}
-
-/// As it is drawn at first.
-pub(crate) const USUAL: Shape = Shape { folded: true, inverted: false };
-
-/// What a function is called.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Label {
-    /// Function.
-    pub(crate) name: String,
-    /// File and line where it was seen first, or the module.
-    pub(crate) place: String,
-    /// The module's file name.
-    pub(crate) module: String,
-}
-
-/// The names of a profile's functions, each once.
-#[derive(Debug, Default)]
-struct Labels {
-    all: Vec<Label>,
-    index: HashMap<String, u32>,
-    /// Of each location, innermost first; empty as long as nobody asked.
-    of: Vec<Vec<u32>>,
-}
-
-/// A function on a path.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    label: u32,
-    inlined: bool,
-    runtime: bool,
-    /// Its place in the stack, innermost first.
-    depth: usize,
-}
-
-impl Labels {
-    fn number(&mut self, name: &str, fill: impl FnOnce(&mut Label)) -> u32 {
-        if let Some(&known) = self.index.get(name) {
-            return known;
-        }
-        let number = self.all.len() as u32;
-        let mut label = Label { name: name.to_owned(), ..Label::default() };
-        fill(&mut label);
-        self.all.push(label);
-        self.index.insert(name.to_owned(), number);
-        number
-    }
-
-    fn of_location(&mut self, profile: &Profile, at: usize) {
-        if self.of.len() <= at {
-            self.of.resize(profile.locations.len().max(at + 1), Vec::new());
-        }
-        let Some(location) = profile.locations.get(at).filter(|_| self.of[at].is_empty()) else { return };
-        let module = profile.module(location).map(|module| printable(file_name(&module.path))).unwrap_or_default();
-        let labels = location.frames.iter().map(|frame| {
-            self.number(&printable(&frame.name), |label| {
-                label.place = frame.source().map_or_else(|| module.clone(), |source| printable(&source));
-                label.module.clone_from(&module);
-            })
-        });
-        self.of[at] = labels.collect();
-    }
-
-    /// The path of a call site from below the root.
-    fn path(&mut self, profile: &Profile, site: &Site, runtime: &Runtime, shape: Shape, out: &mut Vec<Step>) {
-        out.clear();
-        let language = if shape.folded { runtime.language(site) } else { None };
-        let mut depth = 0;
-        for &at in site.locations.iter() {
-            self.of_location(profile, at);
-            let is_left_out = language.is_some_and(|language| runtime.runs(at, language));
-            for (frame, &label) in self.of[at].iter().enumerate() {
-                let inlined = profile.locations[at].frames[frame].inlined;
-                if !is_left_out {
-                    out.push(Step { label, inlined, runtime: runtime.has(at, frame), depth });
-                }
-                depth += 1;
-            }
-        }
-        if shape.folded
-            && let Some(own) = out.iter().position(|step| !step.runtime)
-        {
-            out.drain(..own);
-            let folded = self.number(RUNTIME, |_| {});
-            for step in out.iter_mut().filter(|step| step.runtime) {
-                (step.label, step.inlined) = (folded, false);
-            }
-            out.dedup_by(|step, before| step.runtime && before.runtime);
-        }
-        if let Some(stand_in) = stand_in(site) {
-            let label = self.number(stand_in, |_| {});
-            out.push(Step {
-                label,
-                inlined: false,
-                runtime: false,
-                depth: out.last().map_or(0, |last| last.depth + 1),
-            });
-        }
-        if !shape.inverted {
-            out.reverse();
-        }
-    }
-}
-
-/// The names on the path of a call site from below the root, up to the function with this place in its stack.
-pub(crate) fn path_to(profile: &Profile, site: &Site, runtime: &Runtime, shape: Shape, depth: usize) -> Vec<String> {
-    let (mut labels, mut steps) = (Labels::default(), Vec::new());
-    labels.path(profile, site, runtime, shape, &mut steps);
-    // What was folded away has the next function outwards for it.
-    let wanted = steps.iter().map(|step| step.depth).filter(|at| *at >= depth).min();
-    let end = steps.iter().position(|step| Some(step.depth) == wanted).map_or(steps.len(), |at| at + 1);
-    steps[..end].iter().map(|step| labels.all[step.label as usize].name.clone()).collect()
-}
-
 /// A function reached by one path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     label: u32,
-    /// Was inlined into its parent.
+    /// Was inlined into its parent wherever it was seen.
     pub(crate) inlined: bool,
     /// Index of the parent; the root is its own.
     pub(crate) parent: usize,
@@ -258,13 +123,20 @@ impl Grower {
             *self = Grower { shape: Some(shape), ..Grower::default() };
         }
         self.named = Some((Arc::clone(&profile.locations), Arc::clone(&profile.naming)));
-        let mut rows: Vec<(&Site, &SiteRow)> =
+        if self.labels.all.is_empty() {
+            self.labels.number("all", |_| {});
+        }
+        self.labels.of_all_locations(profile);
+        let rows: Vec<(&Site, &SiteRow)> =
             sites.iter().filter_map(|row| Some((profile.sites.get(row.index)?, row))).collect();
-        // As they were made, most likely: what came one after the other has the outer functions in common.
-        rows.sort_by_key(|(site, _)| site.locations.as_ptr());
-        let mut steps = Vec::new();
-        let mut end = |(site, row)| (self.leaf(profile, site, runtime, shape, &mut steps), row);
-        let ends: Vec<(usize, &SiteRow)> = rows.into_iter().map(&mut end).collect();
+        // As they were made, most likely: what came one after the other has the outer functions in common. Nothing
+        // that is shown depends on this order, which another run hasn't.
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_by_key(|&at| rows[at].0.locations.as_ptr());
+        let (mut ends, mut steps) = (vec![FlameTree::ROOT; rows.len()], Vec::new());
+        for at in order {
+            ends[at] = self.leaf(profile, rows[at].0, runtime, shape, &mut steps);
+        }
         if ends.len() < self.leaves.len() {
             // Paths of call sites that are gone would stay.
             self.shape = None;
@@ -279,7 +151,7 @@ impl Grower {
         if tree.is_change {
             tree.moved = vec![[0.0; 4]; tree.figures.len()];
         }
-        for (node, row) in ends {
+        for (node, (_, row)) in ends.into_iter().zip(rows) {
             tree.add(node, row);
         }
         tree.sum_up();
@@ -313,9 +185,6 @@ impl Grower {
         {
             return leaf.node;
         }
-        if self.labels.all.is_empty() {
-            self.labels.number("all", |_| {});
-        }
         self.labels.path(profile, site, runtime, shape, steps);
         let paths = Arc::make_mut(&mut self.paths);
         for label in &self.labels.all[paths.labels.len().min(self.labels.all.len())..] {
@@ -323,6 +192,9 @@ impl Grower {
         }
         let known = self.last.iter().zip(steps.iter()).take_while(|((label, _), step)| *label == step.label).count();
         self.last.truncate(known);
+        for (&(_, node), step) in self.last.iter().zip(steps.iter()) {
+            paths.nodes[node].inlined &= step.inlined;
+        }
         let mut at = self.last.last().map_or(FlameTree::ROOT, |(_, node)| *node);
         for step in &steps[known..] {
             at = *self.index.entry((at as u32, step.label)).or_insert_with(|| {
@@ -340,6 +212,7 @@ impl Grower {
                 paths.nodes[at].children.insert(before, new);
                 new as u32
             }) as usize;
+            paths.nodes[at].inlined &= step.inlined;
             self.last.push((step.label, at));
         }
         let leaf = Leaf { locations: Arc::clone(&site.locations), incomplete: site.incomplete, node: at };
@@ -469,6 +342,7 @@ impl FlameTree {
 mod tests {
     use super::*;
     use crate::dashboard::model::fixture;
+    use crate::dashboard::model::flame_path::USUAL;
 
     fn tree(shape: Shape) -> FlameTree {
         let model = fixture::model();
@@ -498,12 +372,21 @@ mod tests {
                 (grower.grow(profile, rows, runtime, USUAL), FlameTree::of(profile, rows, runtime, USUAL));
             let of = |tree: &FlameTree| {
                 let node = |at: usize| {
-                    let (label, values) = (tree.label(at).clone(), Metric::ALL.map(|m| tree.value(at, m).round()));
-                    (tree.path(at), (label, values, tree.node(at).inlined, tree.slope(at).per_minute().round()))
+                    let slope = tree.slope(at).per_minute();
+                    let [a, b, c, d] = Metric::ALL.map(|metric| tree.value(at, metric));
+                    (tree.path(at), (tree.label(at).clone(), tree.node(at).inlined, [a, b, c, d, slope]))
                 };
                 (0..tree.len()).map(node).collect::<std::collections::BTreeMap<_, _>>()
             };
-            assert_eq!(of(&kept), of(&new));
+            let (of_kept, of_new) = (of(&kept), of(&new));
+            assert!(of_kept.keys().eq(of_new.keys()));
+            for (path, (label, inlined, figures)) in &of_kept {
+                let (same_label, same_inlined, same_figures) = &of_new[path];
+                assert_eq!((label, inlined), (same_label, same_inlined));
+                // Nodes are summed up in the order in which they were made, slopes with seven digits.
+                let mut pairs = figures.iter().zip(same_figures);
+                assert!(pairs.all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs()), "{path:?}: {figures:?}, {same_figures:?}");
+            }
             for at in 0..kept.len() {
                 let names: Vec<&str> = kept.node(at).children.iter().map(|&child| kept.name(child)).collect();
                 assert!(names.is_sorted(), "{names:?}");
@@ -526,6 +409,37 @@ mod tests {
         assert!((0..renamed.len()).any(|at| renamed.name(at).starts_with("store::")));
     }
 
+    /// Two stacks of one function, seen at another line in each and inlined in one, whose locations lie either way.
+    #[test]
+    fn a_node_is_the_same_wherever_the_stacks_lie_in_memory() {
+        let mut profile = Profile::clone(&fixture::model().profile);
+        let locations = Arc::make_mut(&mut profile.locations);
+        let called = locations.iter().position(|location| location.frames[0].line.is_some()).unwrap();
+        let mut other = locations[called].clone();
+        (other.frames[0].line, other.frames[0].inlined) = (Some(9_999), true);
+        other.frames.truncate(1);
+        locations[called].frames.truncate(1);
+        locations.push(other);
+        let (other, place) = (locations.len() - 1, locations[called].frames[0].source());
+        for first_is_lower in [true, false] {
+            let mut stacks: [Arc<[usize]>; 2] = [[called], [other]].map(Arc::from);
+            if (stacks[0].as_ptr() < stacks[1].as_ptr()) != first_is_lower {
+                stacks.swap(0, 1);
+                for (stack, at) in stacks.iter_mut().zip([called, other]) {
+                    Arc::get_mut(stack).unwrap()[0] = at;
+                }
+            }
+            for (site, stack) in profile.sites.iter_mut().zip(stacks) {
+                (site.locations, site.incomplete) = (stack, false);
+            }
+            let model = fixture::model();
+            let rows = [0, 1].map(|index| SiteRow { index, ..model.sites[0].clone() });
+            let tree = FlameTree::of(&profile, &rows, &Runtime::of(&profile), USUAL);
+            assert_eq!(tree.len(), 2);
+            assert_eq!((Some(tree.label(1).place.clone()), tree.node(1).inlined), (place.clone(), false));
+        }
+    }
+
     #[test]
     fn a_path_finds_its_node_again_and_a_lost_one_its_nearest_ancestor() {
         let tree = tree(USUAL);
@@ -535,32 +449,5 @@ mod tests {
         let mut path = tree.path(tree.len() - 1);
         path.push("gone".into());
         assert_eq!(tree.find(&path), tree.len() - 1);
-    }
-
-    #[test]
-    fn runtime_frames_are_one_and_none_lies_below_the_function_that_names_the_site() {
-        let model = fixture::model();
-        let names = |shape| path_to(&model.profile, &model.profile.sites[0], &model.runtime, shape, 0);
-        let folded = names(USUAL);
-        assert_eq!(folded.last().map(String::as_str), Some("kv::store::Store::put"), "{folded:?}");
-        let whole = names(Shape { folded: false, inverted: false });
-        assert!(whole.len() > folded.len() && whole[whole.len() - 1].contains("RawVec"), "{whole:?}");
-        let inverted = names(Shape { folded: true, inverted: true });
-        assert_eq!(inverted, [folded[folded.len() - 1].clone()], "up to the innermost");
-    }
-
-    #[test]
-    fn an_interpreter_is_left_out_where_functions_are_that_it_runs() {
-        let profile = fixture::profile_of_python();
-        let names = |shape| path_to(&profile, &profile.sites[0], &Runtime::of(&profile), shape, 0);
-        assert_eq!(names(USUAL), [RUNTIME, "handle (server.py)"]);
-        assert!(names(Shape { folded: false, inverted: false }).contains(&"kv::server::worker".to_owned()));
-        // A function that is named only once it was seen.
-        let mut unnamed = fixture::profile_of_python();
-        let location = &mut Arc::make_mut(&mut unnamed.locations)[3];
-        location.frames = vec![Location::placeholder(None, location.address)];
-        let model = fixture::model_of([unnamed, profile]);
-        let of_first = path_to(&model.profile, &model.profile.sites[0], &model.runtime, USUAL, 0);
-        assert_eq!(of_first, [RUNTIME, "handle (server.py)"]);
     }
 }

@@ -3,6 +3,7 @@
 mod by_place;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub(crate) mod flame_path;
 pub(crate) mod flame_tree;
 pub(crate) mod history;
 pub(crate) mod runtime;
@@ -29,7 +30,8 @@ use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
 use crate::dashboard::input::filter::{Figures, Filter};
 use crate::words::{called, file_name, printable};
-use flame_tree::{FlameTree, Grower, USUAL};
+use flame_path::USUAL;
+use flame_tree::{FlameTree, Grower};
 use history::{History, Point, Split};
 use runtime::Runtime;
 use site::{SiteRow, SiteRows, Trend};

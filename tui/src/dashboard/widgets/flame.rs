@@ -9,7 +9,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use crate::dashboard::input::find::Pattern;
-use crate::dashboard::model::flame_tree::{FlameTree, Label, RUNTIME, format_change};
+use crate::dashboard::model::flame_path::{Label, RUNTIME};
+use crate::dashboard::model::flame_tree::{FlameTree, format_change};
 use crate::dashboard::theme::Theme;
 
 use super::split::{Part, split};

@@ -177,7 +177,7 @@ impl FlameState {
 mod tests {
     use super::*;
     use crate::dashboard::model::fixture;
-    use crate::dashboard::model::flame_tree::USUAL;
+    use crate::dashboard::model::flame_path::USUAL;
 
     fn tree() -> FlameTree {
         FlameTree::clone(fixture::model().flame.as_ref().expect("a tree"))

@@ -7,7 +7,7 @@ use poolscope_profiler::model::snapshot::LiveBlock;
 
 use crate::dashboard::input::filter::{Figures, Filter};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::flame_tree::Label;
+use crate::dashboard::model::flame_path::Label;
 use crate::dashboard::model::site::{SiteRow, frames_of};
 use crate::words::{file_name, numbers, printable};
 

@@ -6,7 +6,8 @@ use poolscope_profiler::Metric;
 
 use super::groups::Group;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::flame_tree::{FlameTree, Shape};
+use crate::dashboard::model::flame_path::Shape;
+use crate::dashboard::model::flame_tree::FlameTree;
 
 /// A tree and which of its nodes are open.
 #[derive(Debug, Default)]
