@@ -24,6 +24,7 @@ g++                 g++
 perl                perl
 /usr/sbin/nginx     nginx-light
 /usr/bin/node       nodejs
+/usr/bin/javac      default-jdk-headless
 sqlite3             sqlite3
 strip               binutils
 pkg-config          pkgconf

@@ -364,6 +364,54 @@ fn functions_of_javascript_have_their_names() {
     assert!(findings.contains(why), "{findings}");
 }
 
+#[test]
+fn functions_of_java_have_their_names() {
+    let pool = Pool::new();
+    let source = pool.files().write(
+        "Cache.java",
+        "import java.nio.ByteBuffer;\npublic class Cache {\n  static ByteBuffer[] held = new ByteBuffer[100];\n\
+         static void fillCache() { for (int i = 0; i < 100; i++) held[i] = ByteBuffer.allocateDirect(50000); }\n\
+         public static void main(String[] arguments) throws Exception {\n\
+         fillCache(); System.out.println(\"ready\"); System.in.read();\n}\n}\n",
+    );
+    Program::new("javac").arg(&source).run().success();
+    let start = |options: &[&str]| {
+        let java = Path::new("/usr/bin/java");
+        let mut running = pool.program(java).args(options).arg("Cache").env("POOLSCOPE_PERIOD", "16K").start();
+        running.wait_for_line("ready");
+        running
+    };
+    let mut running = start(&[
+        "-XX:+PreserveFramePointer",
+        "-Xcomp",
+        "-XX:CompileCommand=quiet",
+        "-XX:CompileOnly=Cache",
+        "-XX:-Inline",
+    ]);
+    let pid = running.pid().to_string();
+    let why = "Call sites are native functions that Java calls";
+    let findings = screen(&pool, "findings", &pid);
+    assert!(findings.contains(why), "{findings}");
+    Program::new("jcmd").args([&pid, "Compiler.perfmap"]).run().success();
+    let all = stacks(&pool, &pid, &[]);
+    assert_some(&all, "void Cache.fillCache()");
+    assert_some(&all, "Unsafe_AllocateMemory0");
+    // It holds 100 blocks, and estimates are a few blocks off.
+    let report = pool.poolscope().args(["report", &pid]).run().success().stdout;
+    let in_use = report.lines().take_while(|line| !line.starts_with("Memory allocated"));
+    let of_program = in_use.filter(|line| line.ends_with("  Cache.fillCache < Cache.main"));
+    let blocks: f64 = of_program.filter_map(|line| line.split_whitespace().nth(2)?.parse::<f64>().ok()).sum();
+    assert!((85.0..115.0).contains(&blocks), "{blocks}: {report}");
+    let sites = screen(&pool, "sites", &pid);
+    assert!(sites.contains("Cache.fillCache < Cache.main"), "{sites}");
+    let flame = screen(&pool, "flame", &pid);
+    assert!(flame.contains("|Cache.fillCache") && !flame.contains("Unsafe_AllocateMemory0"), "{flame}");
+    assert!(!screen(&pool, "findings", &pid).contains(why));
+    std::fs::remove_file(format!("/tmp/perf-{}.map", running.pid())).expect("Java wrote it");
+    running.send("\n");
+    running.finish();
+}
+
 /// What `go tool pprof -top` says that functions hold, themselves and by those that they call.
 #[track_caller]
 fn assert_holds(pool: &Pool, program: &Path, expected: &[(&str, u64)]) {

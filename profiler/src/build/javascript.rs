@@ -49,6 +49,7 @@ pub(crate) fn is_node(module: &Module) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::testing::module;
 
     fn location(name: &str, file: &str, line: u32) -> Location {
         let file = Some(file.to_owned()).filter(|file| !file.is_empty());
@@ -80,12 +81,7 @@ mod tests {
             ("/srv/node_modules/sqlite3/build/Release/node_sqlite3.node", false),
             ("/usr/bin/nodemon-native", false),
         ] {
-            let module = Module { path: path.to_owned(), ..module() };
-            assert_eq!(is_machine(&location("f", "", 0), Some(&module)), expected, "{path}");
+            assert_eq!(is_machine(&location("f", "", 0), Some(&module(path))), expected, "{path}");
         }
-    }
-
-    fn module() -> Module {
-        Module { start: 0, end: 1, load_bias: 0, build_id: Vec::new(), file: 0, path: String::new(), stacks: 0..1 }
     }
 }

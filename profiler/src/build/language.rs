@@ -1,9 +1,9 @@
-//! Languages whose functions a machine runs, which allocates for them: Python and JavaScript.
+//! Languages whose functions a machine runs, which allocates for them: Python, JavaScript and Java.
 //!
 //! Where such a machine names its functions in the process's perf map, stacks hold them where they were called, among
 //! the machine's own. Those say little to who wrote the program.
 
-use crate::build::{javascript, python};
+use crate::build::{java, javascript, python};
 use crate::model::profile::{Location, Profile, Site};
 use crate::model::snapshot::Module;
 
@@ -14,18 +14,40 @@ pub enum Language {
     Python,
     /// By V8, in Node.
     JavaScript,
+    /// And others that are compiled to the code of Java's machine.
+    Java,
+}
+
+/// Some of the languages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Languages(u8);
+
+impl Languages {
+    /// Those of which something is true.
+    pub fn that(is: impl Fn(Language) -> bool) -> Languages {
+        let bits = Language::ALL.into_iter().filter(|language| is(*language)).map(|language| 1 << language as u8);
+        Languages(bits.sum())
+    }
+
+    /// Whether a language is among them.
+    pub fn has(self, language: Language) -> bool {
+        self.0 & 1 << language as u8 != 0
+    }
 }
 
 impl Language {
     /// All that are known.
-    pub const ALL: [Language; 2] = [Language::Python, Language::JavaScript];
+    pub const ALL: [Language; 3] = [Language::Python, Language::JavaScript, Language::Java];
 
     /// Whose function a location is; none of native code, nor of a function that comes with the machine.
     pub fn of(location: &Location) -> Option<Language> {
         if python::is_python(location) {
             return Some(Language::Python);
         }
-        javascript::is_javascript(location).then_some(Language::JavaScript)
+        if javascript::is_javascript(location) {
+            return Some(Language::JavaScript);
+        }
+        java::is_java(location).then_some(Language::Java)
     }
 
     /// Whose functions a stack has, the innermost of them.
@@ -38,6 +60,7 @@ impl Language {
         match self {
             Language::Python => module.is_some_and(python::is_interpreter),
             Language::JavaScript => javascript::is_machine(location, module),
+            Language::Java => java::is_machine(location, module),
         }
     }
 
@@ -47,6 +70,7 @@ impl Language {
         match self {
             Language::Python => module.is_some_and(python::works_for_python),
             Language::JavaScript => javascript::is_machine(location, module) || javascript::is_nodes(location),
+            Language::Java => java::is_machine(location, module) || java::is_library(location),
         }
     }
 }

@@ -131,6 +131,20 @@ const FUNCTIONS: &[&str] = &[
     "mkl_serv_malloc",
     "mkl_serv_calloc",
     "mkl_serv_realloc",
+    // Java's machine.
+    "os::malloc",
+    "os::realloc",
+    "AllocateHeap",
+    "ReallocateHeap",
+    "resource_allocate_bytes",
+    "ResourceObj::operator new",
+    "AnyObj::operator new",
+    "CHeapObjBase::operator new",
+    "Chunk::operator new",
+    "ChunkPool::allocate",
+    "Arena::grow",
+    "Arena::Amalloc",
+    "Arena::Arealloc",
     // CPython's allocator, and what makes an object for its caller.
     "_PyObject_Malloc",
     "_PyObject_Calloc",
@@ -233,6 +247,7 @@ fn without_signs(mut of_type: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::testing::module;
 
     fn frame(name: &str, file: &str) -> Frame {
         let file = (!file.is_empty()).then(|| file.to_owned());
@@ -261,6 +276,8 @@ mod tests {
             "palloc0",
             "ngx_pcalloc",
             "mkl_serv_allocate",
+            "os::malloc(unsigned long, MEMFLAGS)",
+            "Arena::grow(unsigned long, AllocFailStrategy::AllocFailEnum)",
             "__libc_start_call_main",
             "torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator::malloc(unsigned long, int, CUstream_st*)",
             "at::detail::empty_strided_cuda(c10::ArrayRef<long>, c10::ArrayRef<long>, c10::TensorOptions const&)",
@@ -299,15 +316,6 @@ mod tests {
             None
         ));
         assert!(!is_plumbing_of_a_language(&frame("cache", "/home/me/app/library/core/src/cache.rs"), None));
-        let module = |path: &str| Module {
-            start: 0,
-            end: 1,
-            load_bias: 0,
-            build_id: Vec::new(),
-            file: 0,
-            path: path.to_owned(),
-            stacks: 0..1,
-        };
         assert!(is_plumbing_of_a_language(
             &frame("[libstdc++.so.6+0x10]", ""),
             Some(&module("/usr/lib/libstdc++.so.6"))

@@ -107,11 +107,7 @@ fn add(known: &mut Site, other: Site) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing;
-
-    fn module(path: &str) -> Module {
-        Module { start: 0, end: 1, load_bias: 0, build_id: Vec::new(), file: 0, path: path.to_owned(), stacks: 0..1 }
-    }
+    use crate::model::testing::{self, module};
 
     #[test]
     fn the_interpreter_goes_where_python_is_and_stays_where_it_is_not() {

@@ -1,7 +1,7 @@
 //! Programs in a language that a machine runs, whose functions nobody names.
 
 use crate::build::language::Language;
-use crate::build::{javascript, python};
+use crate::build::{java, javascript, python};
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::profile::{Profile, Site};
 use crate::model::snapshot::Module;
@@ -24,12 +24,18 @@ fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Fi
     let is_able = |module: &Module| match language {
         Language::Python => python::version(module) >= Some(NAMES_FUNCTIONS),
         Language::JavaScript => javascript::is_node(module),
+        Language::Java => java::is_jvm(module),
     };
     let is_able: Vec<bool> = profile.modules.iter().map(is_able).collect();
     if !is_able.contains(&true) || profile.locations.iter().any(|location| Language::of(location) == Some(language)) {
         return;
     }
-    let of_interpreter = profile.sites.iter().filter(|site| is_in(profile, site, &is_able));
+    // The threads of Java's machine, which collect and compile, work for no function.
+    let is_meant = |site: &&Site| match language {
+        Language::Java => profile.frames(site).any(java::is_called_by_java),
+        Language::Python | Language::JavaScript => is_in(profile, site, &is_able),
+    };
+    let of_interpreter = profile.sites.iter().filter(is_meant);
     let bytes: f64 = of_interpreter.map(|site| site.in_use.bytes).sum();
     if bytes < LEAST || bytes < profile.totals().in_use.bytes / 4.0 {
         return;
@@ -44,6 +50,11 @@ fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Fi
             "javascript_unnamed",
             "Call sites are those of Node: started with NODE_OPTIONS='--perf-basic-prof \
              --interpreted-frames-native-stack' it names the functions of JavaScript that it works for.",
+        ),
+        Language::Java => (
+            "java_unnamed",
+            "Call sites are native functions that Java calls: started with -XX:+PreserveFramePointer, and then asked by \
+             `jcmd PID Compiler.perfmap`, it names the functions that it has compiled.",
         ),
     };
     findings.push(Finding {
@@ -84,6 +95,20 @@ mod tests {
         let location = &mut std::sync::Arc::make_mut(&mut unnamed.locations)[1];
         (location.module, location.frames[0].file) = (None, Some("/srv/app.js".to_owned()));
         assert!(!is_said_of(&unnamed, "javascript_unnamed"), "it does");
+    }
+
+    #[test]
+    fn java_that_names_no_functions_is_said() {
+        let mut unnamed = profile(&[("main;run;Java_org_rocksdb_RocksDB_open;open", 2.0 * MIB), ("main;gc", MIB)]);
+        assert!(!is_said_of(&unnamed, "java_unnamed"), "no machine");
+        unnamed.modules[0].path = "/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so".to_owned();
+        assert!(is_said_of(&unnamed, "java_unnamed"));
+        let location = &mut std::sync::Arc::make_mut(&mut unnamed.locations)[2];
+        (location.module, location.frames[0].file) = (None, None);
+        location.frames[0].name = "void org.app.Store.run()".to_owned();
+        assert!(!is_said_of(&unnamed, "java_unnamed"), "it does");
+        unnamed.sites.remove(0);
+        assert!(!is_said_of(&unnamed, "java_unnamed"), "nothing is Java's");
     }
 
     #[test]

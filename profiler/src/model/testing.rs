@@ -5,6 +5,11 @@ use std::sync::Arc;
 use crate::model::profile::{Frame, Held, Location, Profile, Site};
 use crate::model::snapshot::{Amount, Module};
 
+/// A module of which only the file counts.
+pub(crate) fn module(path: &str) -> Module {
+    Module { start: 0, end: 1, load_bias: 0, build_id: Vec::new(), file: 0, path: path.to_owned(), stacks: 0..1 }
+}
+
 /// A profile whose stacks are written as folded lines, outermost function first, with the bytes in use of each; as
 /// many bytes again were allocated and freed.
 pub(crate) fn profile(stacks: &[(&str, f64)]) -> Profile {

@@ -2,8 +2,9 @@
 //!
 //! Node (`--perf-basic-prof`), CPython since 3.12 (`-X perf`), Java's agents and others append a line for each function
 //! that they compile: its address, its length, its name (`tools/perf/Documentation/jit-interface.txt` in Linux). The
-//! file is read as it grows. Code that is moved or thrown away is not taken out of it:
-//! of two functions at one address the later one counts.
+//! file is read as it grows, and from its start where it was written anew, as Java's machine does whenever it is asked
+//! (`jcmd PID Compiler.perfmap`). Code that is moved or thrown away is not taken out of it: of two functions at one
+//! address the later one counts.
 //!
 //! Anybody may write to `/tmp`: the file must belong to the process's user, or to root,
 //! and be younger than the process.
@@ -11,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use rustix::fs::OFlags;
@@ -27,6 +28,9 @@ const LARGEST: u64 = 256 << 20;
 /// The longest line; what is longer is no function's.
 const LONGEST_LINE: usize = 64 << 10;
 
+/// So much of what was read last is looked at again.
+const TAIL: usize = 64;
+
 /// File systems count the time of a change in ticks of the kernel's clock.
 const CLOCK_SLACK_NS: u64 = 20_000_000;
 
@@ -36,6 +40,8 @@ pub(crate) struct PerfMap {
     /// The file that is being read, with the time at which its process started.
     file: Option<(u64, File)>,
     read: u64,
+    /// The last bytes of what was read: where they have changed, the file was written anew.
+    tail: Vec<u8>,
     /// The beginning of a line.
     partial: Vec<u8>,
     /// For each start the end and the name.
@@ -49,10 +55,24 @@ impl PerfMap {
             let Some(file) = open(process) else { return false };
             *self = Self { file: Some((process.start_realtime_ns, file)), ..Self::default() };
         }
+        if !self.has_its_tail() {
+            // What it said of code that is gone still counts: stacks may be older.
+            self.read = 0;
+            self.tail.clear();
+            self.partial.clear();
+        }
         let before = self.read;
         // What cannot be read has no names.
         let _ = self.read_on();
         self.read != before
+    }
+
+    /// Whether what was read last is there still.
+    fn has_its_tail(&self) -> bool {
+        let Some((_, file)) = &self.file else { return true };
+        let mut tail = [0; TAIL];
+        let tail = &mut tail[..self.tail.len()];
+        file.read_exact_at(tail, self.read - tail.len() as u64).is_ok() && *tail == *self.tail
     }
 
     fn read_on(&mut self) -> std::io::Result<()> {
@@ -65,6 +85,8 @@ impl PerfMap {
                 break;
             }
             self.read += got as u64;
+            self.tail.extend_from_slice(&buffer[got.saturating_sub(TAIL)..got]);
+            self.tail.drain(..self.tail.len().saturating_sub(TAIL));
             let mut rest = &buffer[..got];
             while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
                 self.partial.extend_from_slice(&rest[..end]);
@@ -183,6 +205,37 @@ mod tests {
         ] {
             assert_eq!(name(&map, address).as_deref(), expected, "{address:#x}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_written_anew_is_read_from_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("perf.map");
+        let process = ProcessInfo { start_realtime_ns: 7, ..ProcessInfo::default() };
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("1000 10 first\n2000 10 sec");
+        let mut map = PerfMap { file: Some((7, File::open(&path).unwrap())), ..PerfMap::default() };
+        assert!(map.update(&process) && !map.update(&process));
+        write("1000 10 first\n2000 10 second\n");
+        assert!(map.update(&process), "it has grown");
+        assert_eq!(name(&map, 0x2000).as_deref(), Some("second"));
+        // Longer than before, as long, and shorter.
+        for (text, last) in [
+            ("1000 10 first\n1800 10 between them\n2000 10 third\n", "third"),
+            ("1000 10 first\n1800 10 between them\n2000 10 other\n", "other"),
+            ("2000 10 fifth\n", "fifth"),
+        ] {
+            write(text);
+            assert!(map.update(&process) && !map.update(&process), "{text}");
+            let known = [0x1000, 0x1800, 0x2000].map(|at| name(&map, at).unwrap_or_default());
+            assert_eq!(known, ["first", "between them", last]);
+        }
+        write("");
+        assert!(!map.update(&process));
+        assert_eq!(name(&map, 0x2000).as_deref(), Some("fifth"), "of code that is gone");
+        write("2000 10 sixth\n");
+        assert!(map.update(&process));
+        assert_eq!(name(&map, 0x2000).as_deref(), Some("sixth"));
     }
 
     #[test]

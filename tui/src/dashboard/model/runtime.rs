@@ -1,6 +1,6 @@
 //! Which functions are a language's runtime and library, and say nothing about the program: a flamegraph folds them.
 
-use poolscope_profiler::build::language::Language;
+use poolscope_profiler::build::language::{Language, Languages};
 use poolscope_profiler::build::plumbing::is_plumbing;
 use poolscope_profiler::model::profile::{Profile, Site};
 
@@ -16,8 +16,8 @@ struct OfLocation {
     bits: u64,
     /// A function of a language that a machine runs.
     language: Option<Language>,
-    /// It is in a machine that runs this language.
-    runs: Option<Language>,
+    /// It is in a machine that runs these languages.
+    runs: Languages,
 }
 
 impl Runtime {
@@ -38,7 +38,7 @@ impl Runtime {
             self.of.push(OfLocation {
                 bits: bits.fold(0, |bits, (at, _)| bits | 1 << at),
                 language: Language::of(location),
-                runs: Language::ALL.into_iter().find(|language| language.is_run_by(location, module)),
+                runs: Languages::that(|language| language.is_run_by(location, module)),
             });
         }
     }
@@ -60,6 +60,6 @@ impl Runtime {
 
     /// Whether a location is in the machine that runs a language.
     pub(crate) fn runs(&self, location: usize, language: Language) -> bool {
-        self.of.get(location).is_some_and(|of| of.runs == Some(language))
+        self.of.get(location).is_some_and(|of| of.runs.has(language))
     }
 }

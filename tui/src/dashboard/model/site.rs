@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::by_place::ByPlace;
 use crate::words::{file_name, printable};
-use poolscope_profiler::build::language::Language;
+use poolscope_profiler::build::language::{Language, Languages};
 use poolscope_profiler::build::plumbing::is_plumbing;
 use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
 use poolscope_profiler::model::naming::Naming;
@@ -167,8 +167,8 @@ struct OfLocation {
     names: Box<[ShortName]>,
     /// A function of a language that a machine runs.
     language: Option<Language>,
-    /// It allocates for functions of this language.
-    serves: Option<Language>,
+    /// It allocates for functions of these languages.
+    serves: Languages,
 }
 
 #[derive(Clone, Debug)]
@@ -197,7 +197,7 @@ impl ShortNames {
             OfLocation {
                 names: location.frames.iter().map(name).collect(),
                 language,
-                serves: Language::ALL.into_iter().find(|language| language.is_served_by(location, module)),
+                serves: Languages::that(|language| language.is_served_by(location, module)),
             }
         })
     }
@@ -210,7 +210,7 @@ pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) ->
     let language = site.locations.iter().find_map(|&at| names.of_location(profile, at).language);
     for &at in site.locations.iter() {
         let location = names.of_location(profile, at);
-        let serves = language.is_some() && location.serves == language;
+        let serves = language.is_some_and(|language| location.serves.has(language));
         for name in &location.names {
             let is_passed_over = name.is_plumbing || serves;
             // All of them may be plumbing: the innermost it is, then.
