@@ -156,6 +156,7 @@ impl ProfileBuilder {
             if let Some(&(_, site)) = self.known.stacks.get(block.stack as usize) {
                 begins[site + 1] += 1;
                 sites[site].in_use += block.amount();
+                sites[site].in_use_variance += block.variance();
                 let oldest = &mut sites[site].oldest_ns;
                 *oldest = if *oldest == 0 { block.time_ns } else { block.time_ns.min(*oldest) };
             }

@@ -90,6 +90,7 @@ fn version_text(module: &Module) -> Option<&str> {
 
 fn add(known: &mut Site, other: Site) {
     known.in_use += other.in_use;
+    known.in_use_variance += other.in_use_variance;
     known.allocated += other.allocated;
     known.peak += other.peak;
     let mut all = [&*known.held, &*other.held].concat();

@@ -2,11 +2,11 @@
 
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::memory::Memory;
-use crate::model::snapshot::ProcessState;
+use crate::model::snapshot::{ProcessState, Snapshot};
 use crate::words::figures::{bytes, count};
 
-/// With so many, what is in use is known to a fifth.
-const ENOUGH: u64 = 25;
+/// A standard error that leaves no doubt who has most, as a share of what is in use.
+const ENOUGH: f64 = 0.2;
 
 /// Nobody needs to know of less.
 const LEAST: u64 = 1 << 20;
@@ -64,11 +64,8 @@ pub(super) fn newer_than_counters(facts: &Facts<'_>, findings: &mut Vec<Finding>
         return;
     };
     let of_host = snapshot.live.iter().filter(|block| block.place.device().is_none());
-    // A block that stands for `weight` was taken with a probability of one in so many.
-    let (sampled, variance) = of_host.fold((0.0, 0.0), |(sampled, variance), block| {
-        let size = block.size as f64;
-        (sampled + block.weight * size, variance + size * size * block.weight * (block.weight - 1.0))
-    });
+    let (sampled, variance) = of_host
+        .fold((0.0, 0.0), |(sampled, variance), block| (sampled + block.amount().bytes, variance + block.variance()));
     if sampled - counted as f64 <= (NO_CHANCE * variance.sqrt()).max(LEAST as f64) {
         return;
     }
@@ -85,21 +82,57 @@ pub(super) fn newer_than_counters(facts: &Facts<'_>, findings: &mut Vec<Finding>
     });
 }
 
+/// What the samples say of what is in use on the host.
+#[derive(Default)]
+struct Known {
+    samples: u64,
+    bytes: f64,
+    variance: f64,
+    /// Of the bytes, those of blocks that were taken at a longer period, since so many came.
+    held_back: f64,
+}
+
+impl Known {
+    fn of(snapshot: &Snapshot) -> Known {
+        let mut known = Known::default();
+        for block in snapshot.live.iter().filter(|block| block.place.device().is_none()) {
+            let bytes = block.amount().bytes;
+            known.samples += 1;
+            known.bytes += bytes;
+            known.variance += block.variance();
+            if bytes > 4.0 * block.size.max(snapshot.period_bytes) as f64 {
+                known.held_back += bytes;
+            }
+        }
+        known
+    }
+
+    /// The standard error of what call sites have of the bytes in use, as a share of these.
+    fn error(&self, in_use: f64, period: f64) -> f64 {
+        let unseen = (in_use - self.bytes).max(0.0);
+        let error = (self.variance + period * unseen).sqrt() / in_use;
+        // More than blocks are rounded up by: it was never sampled, or the samples are lost.
+        if unseen > in_use / 2.0 { error.max(1.0 / (self.samples as f64).sqrt()) } else { error }
+    }
+}
+
 /// Too few samples to say who has what is in use.
 pub(super) fn too_few(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
-    let snapshot = facts.snapshot;
-    let samples = snapshot.live.iter().filter(|block| block.place.device().is_none()).count() as u64;
-    let in_use = facts.accounting.in_use;
-    if snapshot.exact || samples >= ENOUGH || in_use < LEAST {
+    let (snapshot, in_use) = (facts.snapshot, facts.accounting.in_use);
+    let known = Known::of(snapshot);
+    let (samples, error) = (known.samples, known.error(in_use as f64, snapshot.period_bytes as f64));
+    if snapshot.exact || in_use < LEAST || error <= ENOUGH {
         return;
     }
-    let known = match samples {
+    let how_well = match samples {
         0 => "so nobody knows who has it".to_owned(),
-        some => format!("so who has it is known to ±{:.0}%", 100.0 / (some as f64).sqrt()),
+        _ => format!("so who has it is known to ±{:.0}%", 100.0 * error),
     };
     // A hundred samples of what is in use, rounded down to a power of two.
     let wanted = 1u64 << (in_use / 100).max(4096).ilog2();
-    let help = if wanted < snapshot.period_bytes {
+    let help = if known.held_back > known.bytes / 2.0 {
+        ": most are from a time with more samples than POOLSCOPE_SAMPLE_RATE allows".to_owned()
+    } else if wanted < snapshot.period_bytes {
         let short = if wanted >= 1 << 20 { format!("{}M", wanted >> 20) } else { format!("{}K", wanted >> 10) };
         format!(": POOLSCOPE_PERIOD={short} takes more")
     } else {
@@ -109,7 +142,7 @@ pub(super) fn too_few(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         severity: Severity::Note,
         rule: "samples_few",
         sentence: format!(
-            "{} {} of the {} in use, {known}{help}.",
+            "{} {} of the {} in use, {how_well}{help}.",
             count(samples, "sample"),
             if samples == 1 { "is" } else { "are" },
             bytes(in_use as f64)
@@ -193,6 +226,23 @@ mod tests {
             )
         );
         snapshot.exact = true;
+        assert_eq!(sentence(&snapshot, "samples_few"), None);
+    }
+
+    #[test]
+    fn samples_that_stand_for_much_are_few_and_large_blocks_are_known() {
+        let mut snapshot = calm();
+        let of = |weight: f64, count: usize, size: u64| vec![LiveBlock { size, weight, ..LiveBlock::default() }; count];
+        // 40 MiB by sixteen hundred samples of 512 B, and half of it by a sample that was taken at 40 times the period.
+        snapshot.live = of(48.0, 1600, 512);
+        assert_eq!(sentence(&snapshot, "samples_few"), None);
+        snapshot.live.truncate(800);
+        snapshot.live.extend(of(40_000.0, 1, 512));
+        let said = sentence(&snapshot, "samples_few").expect("is said");
+        let sum = "801 samples are of the 40.0 MiB in use, so who has it is known to ±49%: most are from a time";
+        assert!(said.starts_with(sum), "{said}");
+        // One block of which nothing is a guess.
+        snapshot.live = of(1.0, 1, 39 << 20);
         assert_eq!(sentence(&snapshot, "samples_few"), None);
     }
 }

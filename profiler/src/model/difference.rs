@@ -165,6 +165,8 @@ impl Merged {
             incomplete: shown.incomplete,
             allocated: less(after.allocated, before.allocated),
             in_use: less(after.in_use, before.in_use),
+            // At most: blocks that are in both are no guess.
+            in_use_variance: path.after.iter().chain(&path.before).map(|site| site.in_use_variance).sum(),
             peak: Amount::default(),
             oldest_ns: 0,
             held: held.map(|((size, tid), amount)| Held { size, tid, amount }).collect(),

@@ -106,6 +106,8 @@ pub struct Site {
     pub allocated: Amount,
     /// In use now.
     pub in_use: Amount,
+    /// The variance of the bytes in use, bytes squared ([`LiveBlock::variance`](super::snapshot::LiveBlock::variance)).
+    pub in_use_variance: f64,
     /// In use when most of its memory was in use.
     pub peak: Amount,
     /// When the oldest of the sampled blocks in use was allocated, nanoseconds of `CLOCK_MONOTONIC`;

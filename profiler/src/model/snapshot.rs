@@ -328,7 +328,8 @@ pub struct Amount {
     pub objects: f64,
     /// Bytes asked for.
     pub bytes: f64,
-    /// Samples behind the estimate: its standard error is about `bytes / sqrt(samples)`.
+    /// Samples behind the estimate. If each stands for as much, its standard error is about `bytes / sqrt(samples)`; of
+    /// blocks in use [`LiveBlock::variance`] says it.
     pub samples: u64,
 }
 
@@ -370,6 +371,12 @@ impl LiveBlock {
     /// What this sample adds to an in-use figure.
     pub fn amount(&self) -> Amount {
         Amount { objects: self.weight, bytes: self.weight * self.size as f64, samples: 1 }
+    }
+
+    /// What it adds to the variance of the bytes of such a figure, bytes squared: a block that stands for `weight` was
+    /// taken with a probability of one in so many (Horvitz and Thompson 1952).
+    pub fn variance(&self) -> f64 {
+        (self.size as f64).powi(2) * self.weight * (self.weight - 1.0).max(0.0)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::words::printable::printable_str;
 const MAGIC: [u8; 8] = *b"poolread";
 
 /// The version of the layout. A change of what is derived here is another one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes before what is packed.
 const HEAD: usize = 16;

@@ -311,10 +311,10 @@ fn lens_banners(state: &State) -> Vec<(String, Style)> {
     if let Some((from, to)) = lens.range {
         let now = read.snapshot.taken_ns as f64 / 1e9;
         let ago = |at: f64| numbers::duration(Duration::from_secs_f64((now - at).max(0.0)));
-        let sum = match (model.live.samples, read.snapshot.exact) {
+        let sum = match (model.live.samples, model.live_error()) {
             (0, _) => "nothing sampled".to_owned(),
-            (_, true) => numbers::bytes(model.live.bytes),
-            (samples, false) => numbers::estimate(model.live.bytes, 1.0 / (samples as f64).sqrt()),
+            (_, None) => numbers::bytes(model.live.bytes),
+            (_, Some(error)) => numbers::estimate(model.live.bytes, error),
         };
         let text =
             format!(" ↔ Allocated from {} to {} ago and still in use: {sum}. Esc shows all.", ago(from), ago(to));

@@ -130,6 +130,7 @@ impl Lens {
             out.sites.retain(|row| sites.has(row.index, &figures(row)));
         }
         out.live = sum(&out.sites);
+        out.live_variance = out.sites.iter().map(|row| row.in_use_variance).sum();
         out
     }
 
@@ -150,17 +151,18 @@ impl Lens {
                 && tids.as_ref().is_none_or(|tids| tids.contains(&block.tid))
                 && (!self.filter.names_classes() || self.filter.has_class(class_of(block.size)))
         };
-        let mut in_use = vec![Amount::default(); out.whole.sites.len()];
+        let mut in_use = vec![(Amount::default(), 0.0); out.whole.sites.len()];
         let meant: Arc<[bool]> = out.snapshot.live.iter().map(is_meant).collect();
         for (block, _) in out.snapshot.live.iter().zip(meant.iter()).filter(|(_, is_meant)| **is_meant) {
             if let Some(&Some(site)) = out.site_of_stacks.get(block.stack as usize) {
-                in_use[site] += block.amount();
+                in_use[site].0 += block.amount();
+                in_use[site].1 += block.variance();
             }
         }
         out.blocks = Some(meant);
         let memory = out.whole.usual_memory();
         let is_all = out.profile.sites.len() == out.whole.sites.len();
-        let shown: Vec<Amount> = out
+        let shown: Vec<(Amount, f64)> = out
             .whole
             .sites
             .iter()
@@ -169,7 +171,7 @@ impl Lens {
             .map(|(_, amount)| amount)
             .collect();
         for row in &mut out.sites {
-            row.in_use = shown.get(row.index).copied().unwrap_or_default();
+            (row.in_use, row.in_use_variance) = shown.get(row.index).copied().unwrap_or_default();
         }
         out.sites.retain(|row| row.in_use.bytes > 0.0);
     }

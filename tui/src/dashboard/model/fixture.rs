@@ -95,6 +95,11 @@ fn modules() -> Vec<Module> {
         .collect()
 }
 
+/// Of as many samples as [`amount`] has of so many bytes.
+fn variance(bytes: f64) -> f64 {
+    bytes * 512.0 * 1024.0
+}
+
 fn amount(bytes: f64, each: f64) -> Amount {
     Amount { objects: bytes / each, bytes, samples: (bytes / (512.0 * 1024.0)).ceil() as u64 }
 }
@@ -119,6 +124,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             locations: locations.into(),
             allocated: amount(allocated * MIB, each),
             in_use: amount(in_use * MIB, each),
+            in_use_variance: variance(in_use * MIB),
             oldest_ns: 20_000_000_000,
             held: vec![Held { size: each as u64, tid: 100, amount: amount(in_use * MIB, each) }].into(),
             ..Site::default()
@@ -133,6 +139,7 @@ pub(crate) fn profile_at(t: f64) -> Profile {
             locations: under(&[if i % 2 == 0 { 8 } else { 7 }, 11], &callers).into(),
             allocated: amount(bytes * 3.0, 48.0),
             in_use: amount(bytes, 48.0),
+            in_use_variance: variance(bytes),
             ..Site::default()
         });
     }

@@ -57,6 +57,8 @@ pub(crate) struct Model {
     pub(crate) uptime: Option<Duration>,
     /// Held now, over all sites: an estimate from the samples.
     pub(crate) live: Amount,
+    /// The variance of its bytes, bytes squared.
+    pub(crate) live_variance: f64,
     /// Bytes in use by the pool's own counters, of the memory that the profile is of; none if nobody counts them.
     pub(crate) in_use: Option<u64>,
     /// Where the memory of the process is.
@@ -177,9 +179,10 @@ impl Model {
         self.in_use.is_none() && !self.snapshot.exact
     }
 
-    /// Standard error of what the call sites hold together, as a share of it; none when exact.
+    /// Standard error of what the call sites that are shown hold together, as a share of it; none when exact, or if
+    /// nobody knows, as of the peak.
     pub(crate) fn live_error(&self) -> Option<f64> {
-        (!self.snapshot.exact && self.live.samples > 0).then(|| 1.0 / (self.live.samples as f64).sqrt())
+        (!self.snapshot.exact && self.live.samples > 0).then(|| self.live_variance.sqrt() / self.live.bytes)
     }
 
     /// The call sites of all memory that are shown, with the figures that they are shown with. Of devices, those that
@@ -404,6 +407,7 @@ impl Modeller {
         let model = Model {
             uptime,
             live,
+            live_variance: sites.iter().map(|row| row.in_use_variance).sum(),
             in_use,
             most: snapshot.most(),
             trend: (total_ns > 0).then_some(total),

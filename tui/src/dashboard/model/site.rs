@@ -38,6 +38,8 @@ pub(crate) struct SiteRow {
     pub(crate) text: Arc<SiteText>,
     /// Held now.
     pub(crate) in_use: Amount,
+    /// The variance of its bytes, bytes squared.
+    pub(crate) in_use_variance: f64,
     /// Ever allocated.
     pub(crate) allocated: Amount,
     /// Bytes allocated per second, over the last ten seconds or so.
@@ -295,6 +297,7 @@ impl SiteRows {
                 index,
                 text: Arc::clone(&known.text),
                 in_use: site.in_use,
+                in_use_variance: site.in_use_variance,
                 allocated: site.allocated,
                 rate: known.rate.map(|rate| rate as f32),
                 growth: None,
