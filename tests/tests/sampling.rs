@@ -114,6 +114,21 @@ fn fewer_samples_of_a_hot_loop_stand_for_as_many_bytes() {
     assert!((estimate as f64 / allocated - 1.0).abs() < 0.2, "{estimate} of {allocated}");
 }
 
+/// The samples that there may be were divided among the threads, of which most programs have some that only wait.
+#[test]
+fn one_thread_that_allocates_among_many_that_wait_has_the_samples_of_all() {
+    let pool = Pool::new();
+    let program =
+        compile_with_headers(pool.files(), "tests/csrc/one_of_many.c", "one_of_many", &["-O1", "-fno-builtin"]);
+    let mut running = pool.program(program).start();
+    running.wait_for_line("ready");
+    // 8 GB are 15,000 samples at the plain period. A thousand pass at once; a twentieth of that was 256.
+    let samples = pool.segment(running.pid()).expect("the program has its segment").samples();
+    assert!((1000..15_000).contains(&samples), "{samples}");
+    running.send("\n");
+    running.finish().silent_success();
+}
+
 #[test]
 fn large_blocks_that_are_kept_beside_a_hot_loop_of_large_blocks_are_in_the_profile() {
     // Of another doubling, of the same one, and of the same length. A block of 1.5 MB is sampled with a chance of 94 %,
