@@ -2,7 +2,7 @@
 //!
 //! Java, started with `-XX:+PreserveFramePointer`, is called in stacks as native functions are. `jcmd PID
 //! Compiler.perfmap` (from JDK 17 on) has it name the functions that it has compiled so far in the process's perf map,
-//! `-XX:+DumpPerfMapAtExit` at its end; agents name them as they are compiled. Those that are interpreted have no names.
+//! `-XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit` at its end; agents name them as they are compiled. Those that are interpreted have no names.
 
 use crate::model::profile::{Frame, Location};
 use crate::model::snapshot::Module;

@@ -9,8 +9,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::build::by_names;
 use crate::model::memory::Place;
-use crate::model::profile::{Held, Location, Profile, Site};
+use crate::model::profile::{Location, Profile, Site};
 use crate::model::snapshot::Module;
 
 /// Takes the interpreter's frames out of every stack that has one of Python's; extension modules that do not come with
@@ -34,7 +35,7 @@ pub fn hide_interpreter(profile: &mut Profile) -> usize {
         }
         let key = (Arc::clone(&site.locations), site.place, site.incomplete);
         match index.get(&key) {
-            Some(&known) => add(&mut merged[known], site),
+            Some(&known) => by_names::add(&mut merged[known], site),
             None => {
                 index.insert(key, merged.len());
                 merged.push(site);
@@ -86,23 +87,6 @@ fn version_text(module: &Module) -> Option<&str> {
     let name = module.name().trim_start_matches("lib");
     let version = name.strip_prefix("python")?.trim_end_matches("so").trim_end_matches(".so.1.0");
     version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't').then_some(version)
-}
-
-fn add(known: &mut Site, other: Site) {
-    known.in_use += other.in_use;
-    known.in_use_variance += other.in_use_variance;
-    known.allocated += other.allocated;
-    known.peak += other.peak;
-    let mut all = [&*known.held, &*other.held].concat();
-    all.sort_by_key(|held| (held.size, held.tid));
-    let mut held: Vec<Held> = Vec::with_capacity(all.len());
-    for next in all {
-        match held.last_mut() {
-            Some(last) if (last.size, last.tid) == (next.size, next.tid) => last.amount += next.amount,
-            _ => held.push(next),
-        }
-    }
-    known.held = held.into();
 }
 
 #[cfg(test)]

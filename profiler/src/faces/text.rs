@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::build::by_names;
 use crate::build::site_name::site_text;
 use crate::findings::Facts;
 use crate::model::growth::{SHORTEST_NS, Slope};
@@ -22,7 +23,7 @@ pub fn sites_text(profile: &Profile, rows: usize) -> String {
         memories.push(Memory::Host);
     }
     for memory in memories {
-        let part = profile.only(memory);
+        let part = by_names::merged(profile.only(memory));
         let totals = part.totals();
         let of = memory.describe();
         // Pinned memory is described as memory already.
