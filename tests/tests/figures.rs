@@ -457,6 +457,41 @@ fn the_dashboard_shows_how_much_many_threads_allocate_a_second() {
     running.signal(libc::SIGKILL);
 }
 
+/// Large blocks are of no class, and where each is recorded no block is of a thread's cache: they were missing in what
+/// threads had allocated.
+#[test]
+fn threads_have_the_large_blocks_that_they_allocated() {
+    let pool = Pool::new();
+    let program = compiled(&pool, "large_makers");
+    for period in ["512K", "1"] {
+        let mut running = pool.program(&program).env("POOLSCOPE_PERIOD", period).start();
+        let [large, small] = running.wait_until("the threads are done", |running| {
+            let said = running.stdout();
+            let (large, small) = said.trim_end().strip_prefix("large ")?.split_once(" small ")?;
+            Some([large, small].map(|tid| tid.parse::<u64>().expect("a thread's number")))
+        });
+        let of_thread = |json: &Value, tid: u64| {
+            let threads = json["threads"].as_array().expect("threads");
+            let thread = threads.iter().find(|thread| thread["tid"] == tid).expect("it lives").clone();
+            ["allocs", "alloc_bytes"].map(|field| number(&thread[field]))
+        };
+        // The counters are looked at every 80 ms, and what a list of blocks has handed out since then is not counted yet.
+        running.wait_until("they are counted", |running| {
+            let json = json(&pool, running.pid());
+            let ([of_large, large_bytes], [of_small, small_bytes]) = (of_thread(&json, large), of_thread(&json, small));
+            let is_large = (500..510).contains(&of_large) && (500..502).contains(&(large_bytes >> 20));
+            let is_small = (19_900..20_300).contains(&of_small);
+            (is_large && is_small && (19_900 * 1000..20_500 * 1024).contains(&small_bytes)).then_some(())
+        });
+        let args = ["top", &running.pid().to_string(), "--once", "--plain", "--view", "threads", "--size", "160x24"];
+        let screen = pool.poolscope().args(args).run().silent_success().stdout;
+        let row = screen.lines().find(|line| line.contains(&format!(" {large} "))).expect("its row");
+        assert!(row.contains(" 500 MiB "), "{row}");
+        running.send("\n");
+        running.finish().silent_success();
+    }
+}
+
 /// Each thread counts its samples while it lives; what others took is nobody's.
 #[test]
 fn living_threads_have_samples() {

@@ -91,8 +91,10 @@ record! {
         32 remote_batches: u64,
         /// Blocks that other threads freed and that came back to this heap.
         40 remote_returns: u64,
-        /// Zero.
-        48 reserved: [u64; 2],
+        /// Blocks that its threads got past their cache: large ones, and samples. 0 from older pools.
+        48 uncached_allocs: u64,
+        /// Their bytes, with those that large ones grew by in place.
+        56 uncached_bytes: u64,
     }
 }
 

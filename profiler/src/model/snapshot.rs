@@ -266,12 +266,16 @@ pub struct ThreadStats {
     pub tid: u32,
     /// A thread has it now.
     pub live: bool,
-    /// Blocks made ready for allocation, over all classes.
+    /// Blocks allocated: those of all classes that were made ready, and those that came past the thread cache.
     pub allocs: u64,
     /// Blocks gathered in, over all classes.
     pub frees: u64,
-    /// Bytes of the blocks made ready, over all classes.
+    /// Bytes of the blocks allocated, as the pool rounds them, with those that large ones grew by in place.
     pub alloc_bytes: u64,
+    /// Large blocks and samples among those allocated, which come past the thread cache; 0 in segments of older pools.
+    pub uncached_allocs: u64,
+    /// Their bytes.
+    pub uncached_bytes: u64,
     /// Thread cache misses, over all classes.
     pub refills: u64,
     /// Samples taken.

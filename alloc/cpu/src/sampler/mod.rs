@@ -238,6 +238,7 @@ pub fn sample_block(
     let p = block.address();
     slot(slab, p).set(sampler.record(heap, &stack, p as u64, &due));
     counters::class_add(class, ClassCounter::SampledAllocs, 1);
+    heap.uncached.count(1, class.block());
     let passed = sampler.labels.has_passed();
     drop(sampler);
     if heap.records_all() && heap.medium.zero.get() != block {

@@ -170,7 +170,7 @@ mod tests {
                 return samples;
             }
             thread.governor.sampled_of(&shared, &thread.budget, now);
-            due[at] += budget::random(&mut state) % (2 * intervals[at] << thread.budget.level.get());
+            due[at] += budget::random(&mut state) % ((2 * intervals[at]) << thread.budget.level.get());
             samples[at] += u64::from(now > 1_000_000_000);
         }
     }

@@ -9,6 +9,7 @@ use crate::sampling::budget::Budget;
 use crate::segment::publish::publish_tiers;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::large;
+use crate::tiers::publish::publish_uncached;
 use crate::tiers::thread_cache::Heap;
 
 /// Allocates `size` bytes at a multiple of `align`, for the program's call at `caller`; the second value tells whether
@@ -42,11 +43,13 @@ pub fn alloc_growing(slow: SlowPath, heap: &'static Heap, size: usize) -> Option
 fn begin(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize, caller: &Caller) -> (*mut u8, bool) {
     let budget = heap.large_budget(size, (caller.pc, caller.sp));
     let due = heap.large_is_due(budget, span.bytes());
+    heap.uncached.count(1, span.bytes());
     expose(budget, span);
     if due {
         sample(slow, heap, budget, span, caller);
     }
     publish_tiers();
+    publish_uncached(heap);
     (span.address(), span.is_zero())
 }
 
@@ -81,10 +84,11 @@ fn forget(slow: SlowPath, span: &'static Slab) {
 
 /// Changes a large block's size in place. False if there is no room behind it.
 pub fn resize_in_place(slow: SlowPath, heap: &'static Heap, span: &'static Slab, size: usize) -> bool {
-    let before = span.aux.get();
+    let (before, bytes) = (span.aux.get(), span.bytes());
     if !large::resize_in_place(slow, span, size) {
         return false;
     }
+    heap.uncached.count(0, span.bytes().saturating_sub(bytes));
     // In a scope of the leak checker, all that is allocated is recorded; what only grows there was allocated elsewhere.
     let more = span.unexposed();
     if more > 0 && heap.sampling.scope.get() == 0 {

@@ -50,6 +50,23 @@ pub struct Sampling {
     pub capture: UnsafeCell<Capture>,
 }
 
+/// Blocks that a heap's threads got past their cache: large ones (`serve/large.rs`) and samples (`sampler/mod.rs`). The
+/// counters of its classes have the others.
+pub struct Uncached {
+    /// Blocks.
+    pub blocks: Cell<u64>,
+    /// Their bytes, with those that large ones grew by in place.
+    pub bytes: Cell<u64>,
+}
+
+impl Uncached {
+    /// Counts so many blocks more, and bytes.
+    pub fn count(&self, blocks: u64, bytes: usize) {
+        self.blocks.set(self.blocks.get() + blocks);
+        self.bytes.set(self.bytes.get() + bytes as u64);
+    }
+}
+
 /// The registry's part of a heap (`threads/heaps.rs`, `process/start.rs`): whose it is. Written by the heap's thread
 /// when it begins, and with the registry's lock.
 pub struct Registration {

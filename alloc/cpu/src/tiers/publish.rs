@@ -41,6 +41,8 @@ pub fn publish_heap(heap: &Heap) {
             (&raw mut (*record).remote_frees, &outbox.blocks),
             (&raw mut (*record).remote_batches, &outbox.batches),
             (&raw mut (*record).remote_returns, &outbox.returned),
+            (&raw mut (*record).uncached_allocs, &heap.uncached.blocks),
+            (&raw mut (*record).uncached_bytes, &heap.uncached.bytes),
         ] {
             word.write_volatile(cell.as_ptr().read_volatile());
         }
@@ -54,6 +56,13 @@ pub fn publish_samples(segment: &Segment, heap: &Heap) {
         let record = segment.record::<ThreadRecord>(Region::Threads, index);
         // SAFETY: the record is committed, and this thread is its writer.
         unsafe { (&raw mut (*record).samples).write_volatile(heap.sampling.samples.get()) };
+    }
+}
+
+/// Publishes what a heap's thread has got past its cache, unless the census does.
+pub fn publish_uncached(heap: &Heap) {
+    if threads_publish() {
+        publish_heap(heap);
     }
 }
 

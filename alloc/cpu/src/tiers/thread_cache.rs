@@ -38,7 +38,7 @@ use crate::sampling::budget::Budget;
 use crate::sampling::large_budgets::LargeBudgets;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::medium_cache::MediumCache;
-use crate::tiers::notes::{Calls, Path, Registration, Sampling, Watch};
+use crate::tiers::notes::{Calls, Path, Registration, Sampling, Uncached, Watch};
 use crate::tiers::publish as heap_publish;
 use crate::tiers::transfer_cache::{self, Outbox};
 pub use class_slabs::ClassSlabs;
@@ -108,6 +108,8 @@ pub struct Heap {
     order: Order,
     /// Bytes until the next sample among large blocks, by where they come from.
     pub large_budgets: LargeBudgets,
+    /// Blocks that its threads got past the cache.
+    pub uncached: Uncached,
     /// Blocks that its threads freed for others.
     pub outbox: Outbox,
 }

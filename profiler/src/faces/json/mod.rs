@@ -158,6 +158,9 @@ struct ThreadJson {
     allocs: u64,
     frees: u64,
     alloc_bytes: u64,
+    /// Large blocks and samples among the allocations, which come past the thread cache.
+    uncached_allocs: u64,
+    uncached_bytes: u64,
     refills: u64,
     samples: u64,
     remote_frees: u64,
@@ -304,6 +307,8 @@ impl<'a> ProcessReport<'a> {
                     allocs: thread.allocs,
                     frees: thread.frees,
                     alloc_bytes: thread.alloc_bytes,
+                    uncached_allocs: thread.uncached_allocs,
+                    uncached_bytes: thread.uncached_bytes,
                     refills: thread.refills,
                     samples: thread.samples,
                     remote_frees: thread.remote_frees,

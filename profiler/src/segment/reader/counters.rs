@@ -114,6 +114,10 @@ fn thread(record: &ThreadRecord, counters: &[u8], classes: &mut [ClassStats]) ->
         live: record.state == thread_state::LIVE,
         samples: record.samples,
         remote_frees: record.remote_frees,
+        allocs: record.uncached_allocs,
+        alloc_bytes: record.uncached_bytes,
+        uncached_allocs: record.uncached_allocs,
+        uncached_bytes: record.uncached_bytes,
         ..ThreadStats::default()
     };
     for (class, bytes) in classes.iter_mut().zip(counters.chunks_exact(ClassCounters::LEN)) {

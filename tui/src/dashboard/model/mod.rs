@@ -26,7 +26,7 @@ use poolscope_profiler::model::snapshot::{
 };
 use poolscope_profiler::process::ending::Ending;
 use poolscope_profiler::process::family::Child;
-use poolscope_wire::{CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
+use poolscope_wire::{ClassCounter, CounterInfo, DeviceCounter, TIER_COUNTERS, TierCounter};
 
 use crate::dashboard::input::filter::{Figures, Filter};
 use crate::words::{called, file_name, printable};
@@ -161,10 +161,10 @@ pub(crate) struct DeviceRow {
 }
 
 impl ThreadRow {
-    /// Share of allocations that the thread cache served; none where nobody counted refills.
+    /// Share of the allocations that the thread cache was asked for that it served; none where nobody counted refills.
     pub(crate) fn hit_rate(&self) -> Option<f64> {
-        let s = &self.stats;
-        (s.allocs > 0 && s.refills > 0).then(|| 1.0 - s.refills.min(s.allocs) as f64 / s.allocs as f64)
+        let (asked, refills) = (self.stats.allocs.saturating_sub(self.stats.uncached_allocs), self.stats.refills);
+        (asked > 0 && refills > 0).then(|| 1.0 - refills.min(asked) as f64 / asked as f64)
     }
 }
 
@@ -485,16 +485,25 @@ fn device_rows(
 /// counters were these seconds apart.
 ///
 /// A program that allocates slowly has a sample in many seconds: by samples it allocates nothing, and then half a
-/// megabyte at once. Only of large blocks no counter says how long they were, and of these most are sampled. Where
-/// every block is recorded, the records say what was asked for.
+/// megabyte at once. Older pools don't count how long large blocks were, and of these most are sampled. Where every block
+/// is recorded, the records say what was asked for.
 fn allocated_per_second(now: &Snapshot, before: &Snapshot, sampled: f64, seconds: f64) -> f64 {
     if now.exact {
         return sampled.max(0.0);
     }
-    let bytes = |class: &ClassStats| class.allocs().saturating_mul(class.block_bytes);
-    let bytes = |snapshot: &Snapshot| snapshot.classes.iter().map(bytes).sum::<u64>();
+    let of_classes = |snapshot: &Snapshot, blocks: fn(&ClassStats) -> u64| {
+        let bytes = |class: &ClassStats| blocks(class).saturating_mul(class.block_bytes);
+        snapshot.classes.iter().map(bytes).sum::<u64>()
+    };
+    // What threads got past their caches are large blocks and samples, and these are in the classes.
+    let of_large = |snapshot: &Snapshot| {
+        let uncached: u64 = snapshot.threads.iter().map(|thread| thread.uncached_bytes).sum();
+        uncached.saturating_sub(of_classes(snapshot, |class| class.shared(ClassCounter::SampledAllocs)))
+    };
+    let bytes = |snapshot: &Snapshot| of_classes(snapshot, ClassStats::allocs).saturating_add(of_large(snapshot));
     let counted = bytes(now).saturating_sub(bytes(before)) as f64 / seconds;
-    let is_all = !now.classes.is_empty() && grown(now, before, TierCounter::LargeAllocs) == 0.0;
+    let are_counted = grown(now, before, TierCounter::LargeAllocs) == 0.0 || of_large(now) > of_large(before);
+    let is_all = !now.classes.is_empty() && are_counted;
     if is_all { counted } else { sampled.max(counted) }
 }
 
