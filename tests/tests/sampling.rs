@@ -122,9 +122,10 @@ fn one_thread_that_allocates_among_many_that_wait_has_the_samples_of_all() {
         compile_with_headers(pool.files(), "tests/csrc/one_of_many.c", "one_of_many", &["-O1", "-fno-builtin"]);
     let mut running = pool.program(program).start();
     running.wait_for_line("ready");
-    // 8 GB are 15,000 samples at the plain period. A thousand pass at once; a twentieth of that was 256.
+    // 8 GB are 15,000 samples at the plain period, and on a slow machine they pass. A thousand pass at once anywhere; of a
+    // twentieth of that 256 did.
     let samples = pool.segment(running.pid()).expect("the program has its segment").samples();
-    assert!((1000..15_000).contains(&samples), "{samples}");
+    assert!(samples >= 1000, "{samples}");
     running.send("\n");
     running.finish().silent_success();
 }
