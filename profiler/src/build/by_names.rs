@@ -4,6 +4,8 @@
 //! through different functions of its machine. Its stacks then differ where no name does: a table has one row for them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::build::language::{Language, Languages};
@@ -27,20 +29,13 @@ pub(crate) fn merged(mut profile: Profile) -> Profile {
     };
     let serves: Vec<Languages> = locations.iter().map(serves).collect();
     let first = first_with_the_same_names(&locations);
-    let mut index: HashMap<Key, usize> = HashMap::new();
-    let mut sites: Vec<Site> = Vec::with_capacity(profile.sites.len());
-    for site in std::mem::take(&mut profile.sites) {
+    let key = |site: &Site| -> Option<Key> {
         let known = site.locations.iter().filter(|&&at| at < locations.len());
-        if let Some(language) = known.clone().find_map(|&at| languages[at]) {
-            let counts = known.filter(|&&at| !serves[at].has(language)).map(|&at| first[at]);
-            let at = *index.entry((counts.collect(), site.place, site.incomplete)).or_insert(sites.len());
-            if let Some(same) = sites.get_mut(at) {
-                add(same, site);
-                continue;
-            }
-        }
-        sites.push(site);
-    }
+        let language = known.clone().find_map(|&at| languages[at])?;
+        let counts = known.filter(|&&at| !serves[at].has(language)).map(|&at| first[at]);
+        Some((counts.collect(), site.place, site.incomplete))
+    };
+    let sites = one_for_each(std::mem::take(&mut profile.sites), key);
     profile.sites = sites;
     profile
 }
@@ -53,8 +48,28 @@ fn first_with_the_same_names<'a>(locations: &'a [Location]) -> Vec<usize> {
     locations.iter().enumerate().map(number).collect()
 }
 
+/// Sites of one key as one, where the first of them stood; those without a key stay as they are.
+pub(super) fn one_for_each<K: Eq + Hash>(sites: Vec<Site>, key: impl Fn(&Site) -> Option<K>) -> Vec<Site> {
+    let mut index: HashMap<K, usize> = HashMap::new();
+    let mut merged: Vec<Site> = Vec::with_capacity(sites.len());
+    for site in sites {
+        let known = key(&site).and_then(|key| match index.entry(key) {
+            Entry::Occupied(entry) => Some(*entry.get()),
+            Entry::Vacant(entry) => {
+                entry.insert(merged.len());
+                None
+            }
+        });
+        match known {
+            Some(at) => add(&mut merged[at], site),
+            None => merged.push(site),
+        }
+    }
+    merged
+}
+
 /// Adds what a site has to another one.
-pub(super) fn add(known: &mut Site, other: Site) {
+fn add(known: &mut Site, other: Site) {
     known.in_use += other.in_use;
     known.in_use_variance += other.in_use_variance;
     known.allocated += other.allocated;

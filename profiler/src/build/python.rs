@@ -6,11 +6,9 @@
 //! little to who wrote the Python. Older versions say nothing while they run,
 //! and a stack that was captured can't be asked later.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::build::by_names;
-use crate::model::memory::Place;
 use crate::model::profile::{Location, Profile, Site};
 use crate::model::snapshot::Module;
 
@@ -24,24 +22,16 @@ pub fn hide_interpreter(profile: &mut Profile) -> usize {
     let with = |site: &Site, is: &dyn Fn(&Location) -> bool| {
         site.locations.iter().filter_map(|&index| locations.get(index)).any(is)
     };
-    let mut merged: Vec<Site> = Vec::with_capacity(profile.sites.len());
-    let mut index: HashMap<(Arc<[usize]>, Place, bool), usize> = HashMap::new();
     let mut found = 0;
-    for mut site in std::mem::take(&mut profile.sites) {
-        if with(&site, &is_python) {
+    for site in &mut profile.sites {
+        if with(site, &is_python) {
             found += 1;
             let shown = |index: &usize| locations.get(*index).is_some_and(|location| !hidden(location));
             site.locations = site.locations.iter().copied().filter(shown).collect();
         }
-        let key = (Arc::clone(&site.locations), site.place, site.incomplete);
-        match index.get(&key) {
-            Some(&known) => by_names::add(&mut merged[known], site),
-            None => {
-                index.insert(key, merged.len());
-                merged.push(site);
-            }
-        }
     }
+    let key = |site: &Site| Some((Arc::clone(&site.locations), site.place, site.incomplete));
+    let mut merged = by_names::one_for_each(std::mem::take(&mut profile.sites), key);
     merged.sort_by(|a, b| b.in_use.bytes.total_cmp(&a.in_use.bytes));
     profile.sites = merged;
     found

@@ -60,7 +60,10 @@ fn a_whole_segment_is_read_as_it_was_written() {
     assert_eq!(stats.tier(TierCounter::SlabBytes), 131_072);
     assert_eq!(stats.usage().transfer_cache, 2 * 16 + 3 * 64);
     assert_eq!(snapshot.threads.len(), 2);
-    assert_eq!(snapshot.threads[0].alloc_bytes, 80 * 16 + 50 * 64);
+    // With three samples and a large block, which came past the thread's cache.
+    let thread = &snapshot.threads[0];
+    assert_eq!((thread.allocs, thread.alloc_bytes), (80 + 50 + 4, (80 + 3) * 16 + 50 * 64 + (1 << 20)));
+    assert_eq!((thread.uncached_allocs, thread.uncached_bytes), (4, 3 * 16 + (1 << 20)));
     assert_eq!(snapshot.memory, None);
 }
 

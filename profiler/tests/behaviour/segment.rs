@@ -160,7 +160,16 @@ impl Segment {
 
     /// Adds a thread with counters for the first classes.
     pub fn thread(&mut self, tid: u32, counters: &[ClassCounters]) {
-        let record = ThreadRecord { state: thread_state::LIVE, tid, uses: 1, samples: 3, ..ThreadRecord::ZERO };
+        let record = ThreadRecord {
+            state: thread_state::LIVE,
+            tid,
+            uses: 1,
+            samples: 3,
+            // Three samples of 16 bytes, and a large block.
+            uncached_allocs: 4,
+            uncached_bytes: 3 * 16 + (1 << 20),
+            ..ThreadRecord::ZERO
+        };
         self.threads.push((record, counters.to_vec()));
     }
 

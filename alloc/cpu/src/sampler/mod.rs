@@ -237,8 +237,7 @@ pub fn sample_block(
     };
     let p = block.address();
     slot(slab, p).set(sampler.record(heap, &stack, p as u64, &due));
-    counters::class_add(class, ClassCounter::SampledAllocs, 1);
-    heap.uncached.count(1, class.block());
+    heap.count_sampled(class);
     let passed = sampler.labels.has_passed();
     drop(sampler);
     if heap.records_all() && heap.medium.zero.get() != block {

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::sampling::budget;
 
-    /// Takes samples of `budget` every `interval` nanoseconds at the plain period, fewer as the level rises: those
+    /// Takes samples of a thread's budget every `interval` nanoseconds at the plain period, fewer as the level rises: those
     /// taken in `time` nanoseconds.
     fn run(thread: &Thread, shared: &Shared, now: &mut u64, interval: u64, time: u64) -> u64 {
         let (end, mut samples) = (*now + time, 0);

@@ -161,9 +161,14 @@ pub(crate) struct DeviceRow {
 }
 
 impl ThreadRow {
-    /// Share of the allocations that the thread cache was asked for that it served; none where nobody counted refills.
+    /// Allocations that the thread cache was asked for.
+    pub(crate) fn asked(&self) -> u64 {
+        self.stats.allocs.saturating_sub(self.stats.uncached_allocs)
+    }
+
+    /// Share of these that it served; none where nobody counted refills.
     pub(crate) fn hit_rate(&self) -> Option<f64> {
-        let (asked, refills) = (self.stats.allocs.saturating_sub(self.stats.uncached_allocs), self.stats.refills);
+        let (asked, refills) = (self.asked(), self.stats.refills);
         (asked > 0 && refills > 0).then(|| 1.0 - refills.min(asked) as f64 / asked as f64)
     }
 }

@@ -7,6 +7,7 @@ use poolscope_wire::ClassCounters;
 use crate::layout::size_class::SizeClass;
 use crate::layout::slab::Slab;
 use crate::layout::slab_list::SlabList;
+use crate::segment::counters::{self, ClassCounter};
 use crate::sync::reasons;
 use crate::tiers::notes::update;
 use crate::tiers::publish as heap_publish;
@@ -110,6 +111,13 @@ impl Heap {
             }
         }
         counted
+    }
+
+    /// Counts a block that was served as a sample, for its class and for the thread: no list had it.
+    #[inline]
+    pub fn count_sampled(&self, class: SizeClass) {
+        counters::class_add(class, ClassCounter::SampledAllocs, 1);
+        self.uncached.count(1, class.block());
     }
 
     /// What the thread has counted of a class, which it may be changing.

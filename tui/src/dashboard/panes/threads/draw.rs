@@ -66,7 +66,7 @@ pub(super) fn table(rows: &Rows, scene: &Scene<'_>, buf: &mut Buffer) {
             ALLOCATED => cell(numbers::bytes(s.alloc_bytes as f64), theme.text),
             7 => cell(numbers::scaled(s.samples as f64), theme.dim),
             8 => cell(numbers::scaled(s.remote_frees as f64), theme.text),
-            _ => hit_bar(thread.hit_rate(), s.allocs.saturating_sub(s.uncached_allocs), width, theme),
+            _ => hit_bar(thread.hit_rate(), thread.asked(), width, theme),
         }
     });
 }
