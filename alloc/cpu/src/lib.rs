@@ -17,6 +17,7 @@
 //! | `layout` | how memory looks: arenas, slabs, size classes, blocks, mailboxes |
 //! | `segment` | what other processes see: the file, counters, modules, a recorder's request |
 //! | `sampling` | the mathematics of sampling |
+//! | `python` | what CPython is running, as it keeps it for itself |
 //! | `pages` | spans from the kernel and back, tables whose idle pages go back, and who asks for that |
 //! | `tiers` | a thread's heap, and what heaps hand to each other |
 //! | `threads` | the thread's words, all heaps, how a fast path is closed |
@@ -52,6 +53,7 @@ mod kernel;
 mod layout;
 mod pages;
 mod process;
+pub mod python;
 mod reach;
 mod sampler;
 mod sampling;

@@ -1,7 +1,12 @@
-//! Where CPython's strings have their type: the search for leaks knows by it those that CPython never frees.
+//! What a program's CPython is known by: the type of its strings, by which the search for leaks knows those that CPython
+//! never frees, and what says which of its functions it is running.
 //!
 //! The dynamic linker writes the address of `PyUnicode_Type` when it loads this library, or 0 where neither the program
-//! nor a library that it begins with has it.
+//! nor a library that it begins with has it. The rest
+//! is looked up by name where there is one.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::transmute;
 
 use poolscope_cpu as pool;
 
@@ -25,5 +30,55 @@ unsafe extern "C" {
 /// Tells the pool.
 pub fn begin() {
     // SAFETY: a word that is written before any code of the library runs, and never again.
-    pool::leaks::set_string_type(unsafe { STRING_TYPE });
+    let string_type = unsafe { STRING_TYPE };
+    pool::leaks::set_string_type(string_type);
+    if string_type != 0
+        && let Some(symbols) = symbols()
+    {
+        // SAFETY: they are those of the first CPython that the loader has, which the program or a library that it began
+        // with is, or needs.
+        unsafe { pool::python::begin(symbols) };
+    }
+}
+
+/// None if one of them is missing.
+#[cold]
+fn symbols() -> Option<pool::python::Symbols> {
+    let evaluate = find(c"_PyEval_EvalFrameDefault")?;
+    let is_finalizing = find(c"Py_IsFinalizing").or_else(|| find(c"_Py_IsFinalizing"))?;
+    let address = |name| find(name).map(|address| address as usize);
+    // SAFETY: CPython's functions, of the types that its headers give them.
+    unsafe {
+        Some(pool::python::Symbols {
+            version: transmute::<*mut c_void, unsafe extern "C" fn() -> *const core::ffi::c_char>(find(c"Py_GetVersion")?),
+            thread_state: transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(find(
+                c"PyGILState_GetThisThreadState",
+            )?),
+            is_finalizing: transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(is_finalizing),
+            types: [address(c"PyType_Type")?, address(c"PyCode_Type")?, address(c"PyFrame_Type")?],
+            evaluate: (evaluate as usize, evaluate as usize + size(evaluate)?),
+        })
+    }
+}
+
+fn find(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: looks a name up.
+    Some(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }).filter(|address| !address.is_null())
+}
+
+/// Bytes of a function by its symbol. Only glibc says that.
+fn size(function: *mut c_void) -> Option<usize> {
+    /// The symbol is asked for.
+    const RTLD_DL_SYMENT: c_int = 1;
+    type Dladdr1 = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *const libc::Elf64_Sym, c_int) -> c_int;
+    // SAFETY: glibc's function, of the type that its header gives it.
+    let dladdr1 = unsafe { transmute::<*mut c_void, Dladdr1>(find(c"dladdr1")?) };
+    let mut symbol: *const libc::Elf64_Sym = core::ptr::null();
+    // SAFETY: zeroes are a value of it; both places are written to, and the symbol lies in the loader's tables.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        let found = dladdr1(function, &raw mut info, &raw mut symbol, RTLD_DL_SYMENT) != 0;
+        let symbol = symbol.as_ref().filter(|_| found && info.dli_saddr == function)?;
+        usize::try_from(symbol.st_size).ok().filter(|size| *size > 0)
+    }
 }

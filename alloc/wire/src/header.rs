@@ -7,10 +7,10 @@ use crate::record::record;
 pub const MAGIC: [u8; 8] = *b"POOLSCOP";
 
 /// Version of the layout that this crate describes.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The oldest version that readers take ([`older`](crate::older)).
-pub const OLDEST_VERSION: u32 = 10;
+pub const OLDEST_VERSION: u32 = 11;
 
 /// Bytes that the header takes at the start of the file.
 pub const HEADER_LEN: usize = 4096;

@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use poolscope_wire::{DeviceCounter, label};
+use poolscope_wire::{DeviceCounter, label, python};
 
 use crate::build::module_index::ModuleIndex;
-use crate::build::pool_frames;
+use crate::build::{pool_frames, python_lines};
+use crate::model::functions::{Function, Functions};
 use crate::model::memory::Place;
 use crate::model::naming::Naming;
 use crate::model::profile::{Frame, Held, Location, Peak, Profile, Site};
 use crate::model::snapshot::{Amount, ProcessInfo, Snapshot, Stack};
+use crate::symbols::function_name;
 use crate::symbols::symbolize::SymbolCache;
 use crate::symbols::warning::SymbolWarning;
 use crate::words::figures;
@@ -80,9 +82,16 @@ struct KnownCalls {
 /// A call of a stack.
 #[derive(Clone, Copy, Debug)]
 struct Call {
+    /// Or the word of a function of Python's.
     return_address: u64,
     /// Its location with all of its functions; none of one in the pool's library.
     location: Option<usize>,
+}
+
+impl Call {
+    fn is_python(self) -> bool {
+        python::Call::of_word(self.return_address).is_some()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,7 +150,7 @@ impl ProfileBuilder {
             self.known.name_generated(&self.symbols);
         }
         for (index, stack) in snapshot.stacks.iter().enumerate().skip(self.known.stacks.len()) {
-            let site = self.known.add(&mut self.symbols, snapshot.process_of(index as u32), index as u32, stack);
+            let site = self.known.add(&mut self.symbols, snapshot, index as u32, stack);
             self.known.stacks.push((stack.frames.len(), site));
         }
 
@@ -315,10 +324,11 @@ impl KnownStacks {
     }
 
     /// The site of a new stack.
-    fn add(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, stack: &Stack) -> usize {
+    fn add(&mut self, symbols: &mut SymbolCache, snapshot: &Snapshot, index: u32, stack: &Stack) -> usize {
+        let process = snapshot.process_of(index);
         let words = stack.frames.to_vec();
         let (frames, label) = label::split(&words);
-        let calls = self.calls(symbols, process, index, frames);
+        let calls = self.calls(symbols, snapshot, index, frames);
         let is_of_host = stack.place == Place::Host;
         let (from, skip) = if is_of_host { self.outside_pool(&calls) } else { self.outside_device_pool(&calls) };
         // Nothing but the pool: then it is the pool that allocated.
@@ -344,22 +354,57 @@ impl KnownStacks {
     }
 
     /// The calls of a stack, innermost first.
-    fn calls(&mut self, symbols: &mut SymbolCache, process: &ProcessInfo, index: u32, frames: &[u64]) -> Vec<Call> {
+    fn calls(&mut self, symbols: &mut SymbolCache, snapshot: &Snapshot, index: u32, frames: &[u64]) -> Vec<Call> {
+        let process = snapshot.process_of(index);
         if self.calls.owner != process.identity() || !self.modules.are_the_same(self.calls.last, index) {
             self.calls.of.clear();
         }
         (self.calls.last, self.calls.owner) = (index, process.identity());
         let call = |&return_address: &u64| {
             let location = self.calls.of.get(&return_address).copied().unwrap_or_else(|| {
-                let (address, module) = self.modules.find(called_at(return_address), index);
-                let is_pool = self.modules.is_pool(module);
-                let location = (!is_pool).then(|| self.location(symbols, process, address, module, 0) as u32);
+                let location = match python::Call::of_word(return_address) {
+                    Some(call) => Some(self.python_location(&snapshot.functions, process, return_address, call)),
+                    None => {
+                        let (address, module) = self.modules.find(called_at(return_address), index);
+                        let is_pool = self.modules.is_pool(module);
+                        (!is_pool).then(|| self.location(symbols, process, address, module, 0))
+                    }
+                };
+                let location = location.map(|location| location as u32);
                 self.calls.of.insert(return_address, location);
                 location
             });
             Call { return_address, location: location.map(|location| location as usize) }
         };
-        frames.iter().map(call).collect()
+        let mut calls: Vec<Call> = frames.iter().map(call).collect();
+        // With `-X perf`, CPython calls each function through code that it makes for it, and which has its name.
+        let is_generated = |call: &Call| call.location.is_some_and(|at| self.locations[at].module.is_none());
+        let mut was_python = false;
+        calls.retain(|call| {
+            let is_double = was_python && !call.is_python() && is_generated(call);
+            was_python = call.is_python();
+            !is_double
+        });
+        calls
+    }
+
+    /// The location of a call of one of Python's functions, by its word.
+    fn python_location(
+        &mut self,
+        functions: &Functions,
+        process: &ProcessInfo,
+        word: u64,
+        call: python::Call,
+    ) -> usize {
+        let called_from = CalledFrom { address: word, module: None, owner: process.identity(), skip: 0 };
+        *self.location_index.entry(called_from).or_insert_with(|| {
+            let frames = match functions.get(call.function) {
+                Some(function) => vec![frame_of_python(function, call.at)],
+                None => vec![Location::placeholder(None, word)],
+            };
+            Arc::make_mut(&mut self.locations).push(Location { address: word, module: None, frames });
+            self.locations.len() - 1
+        })
     }
 
     /// The location of a call of a stack, without the `skip` innermost of its functions.
@@ -380,7 +425,7 @@ impl KnownStacks {
     fn outside_pool(&mut self, calls: &[Call]) -> (usize, usize) {
         for (at, call) in calls.iter().enumerate() {
             let Some(location) = call.location else { continue };
-            let skip = self.pool_functions(location);
+            let skip = if call.is_python() { 0 } else { self.pool_functions(location) };
             if skip < self.locations[location].frames.len() {
                 return (at, skip);
             }
@@ -415,7 +460,7 @@ impl KnownStacks {
                 continue;
             };
             let functions = &self.locations[location].frames;
-            match functions.iter().rposition(pool_frames::is_device_pool_frame) {
+            match functions.iter().rposition(|frame| !call.is_python() && pool_frames::is_device_pool_frame(frame)) {
                 Some(last) if last + 1 < functions.len() => outside = (at, last + 1),
                 Some(_) => outside = (at + 1, 0),
                 None => {}
@@ -464,6 +509,17 @@ impl KnownStacks {
                 Arc::make_mut(&mut self.locations).push(Location { address: 0, module: None, frames: vec![frame] });
                 self.locations.len() - 1
             })
+    }
+}
+
+/// A function of Python's, with the line that it was at, or of its `def` where that is not known.
+fn frame_of_python(function: &Function, at: Option<u32>) -> Frame {
+    let line = at.and_then(|at| python_lines::line(function, at)).unwrap_or(function.first_line);
+    Frame {
+        name: function_name::of_python(&function.name, &function.file),
+        file: Some(function.file.clone()),
+        line: Some(line),
+        ..Frame::default()
     }
 }
 

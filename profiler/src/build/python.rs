@@ -1,12 +1,14 @@
 //! Python's functions in native stacks, without the interpreter between them.
 //!
-//! CPython since 3.12, started with `-X perf` (or `PYTHONPERFSUPPORT=1`), calls every Python function through a
-//! trampoline of its own and names it in the process's perf map. The stacks that the pool captures then hold Python's
-//! functions where they were called, among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say
-//! little to who wrote the Python. Older versions say nothing while they run,
-//! and a stack that was captured can't be asked later.
+//! Stacks that the library captures in a CPython that it knows hold Python's functions where they were called
+//! ([`poolscope_wire::python`]), among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say little
+//! to who wrote the Python. So do those of CPython since 3.12, started with `-X perf` (or `PYTHONPERFSUPPORT=1`): it calls
+//! every Python function through a trampoline of its own and names it in the process's perf map. Otherwise a stack that
+//! was captured can't be asked later.
 
 use std::sync::Arc;
+
+use poolscope_wire::python::Call;
 
 use crate::build::by_names;
 use crate::model::profile::{Location, Profile, Site};
@@ -37,8 +39,12 @@ pub fn hide_interpreter(profile: &mut Profile) -> usize {
     found
 }
 
-/// Whether a location is a function of Python's. Only the perf map gives a file to code of no module.
+/// Whether a location is a function of Python's: by its word, or by the perf map, which alone gives a file to code of
+/// no module.
 pub fn is_python(location: &Location) -> bool {
+    if Call::of_word(location.address).is_some() {
+        return true;
+    }
     let of_python = |file: &str| file.ends_with(".py") || file.starts_with('<');
     location.module.is_none()
         && location.frames.iter().any(|frame| frame.line.is_none() && frame.file.as_deref().is_some_and(of_python))

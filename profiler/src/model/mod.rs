@@ -7,6 +7,7 @@ pub mod accounting;
 pub(crate) mod carried;
 pub mod difference;
 pub mod frames;
+pub mod functions;
 pub mod growth;
 pub mod history;
 pub mod holders;

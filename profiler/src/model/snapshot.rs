@@ -5,6 +5,7 @@ pub use poolscope_wire::{ClassStats, file_number};
 use poolscope_wire::{DeviceCounter, Stats, TierCounter, place};
 
 use crate::model::frames::Frames;
+use crate::model::functions::Functions;
 use crate::model::history::{History, Most};
 use crate::model::memory::{Memory, Place};
 use crate::model::reach::{Holder, Search, Verdict};
@@ -44,6 +45,9 @@ pub struct Snapshot {
     pub threads: Vec<ThreadStats>,
     /// Every distinct call stack; a [`LiveBlock`] points into it.
     pub stacks: Vec<Stack>,
+    /// Functions of Python's that stacks have, by their numbers: each has the place of a stack, too, which has no words.
+    #[cfg_attr(feature = "reading", serde(skip))]
+    pub functions: Functions,
     /// Executables and libraries, in the order they were seen (the first is the executable).
     pub modules: Vec<Module>,
     /// Every sampled block that is allocated now.

@@ -86,6 +86,7 @@ impl Outline {
             tiers: self.snapshot.tiers.clone(),
             history: self.snapshot.history.clone(),
             stacks: Vec::new(),
+            functions: self.snapshot.functions.clone(),
             live: Vec::new(),
             ..self.snapshot
         }

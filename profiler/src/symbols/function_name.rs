@@ -48,6 +48,12 @@ pub(crate) fn any_of_its_symbols(symbol: &str) -> String {
     any
 }
 
+/// A function of Python's and its file, without the path: many have the same names in several files.
+pub(crate) fn of_python(function: &str, file: &str) -> String {
+    let short = file.rsplit('/').next().filter(|short| !short.is_empty()).unwrap_or(file);
+    format!("{function} ({short})")
+}
+
 /// Whether a symbol says more than a function's own name.
 pub(crate) fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_Z") || symbol.starts_with("_R")

@@ -20,6 +20,7 @@ use rustix::fs::OFlags;
 use crate::model::profile::Frame;
 use crate::model::snapshot::{ProcessInfo, ProcessState};
 use crate::process;
+use crate::symbols::function_name;
 use crate::words::printable::printable;
 
 /// No more is read of a file.
@@ -159,8 +160,7 @@ fn frame(name: &str) -> Frame {
 
 fn python(name: &str) -> Option<Frame> {
     let (function, file) = name.strip_prefix("py::")?.rsplit_once(':')?;
-    let short = file.rsplit('/').next().filter(|short| !short.is_empty()).unwrap_or(file);
-    Some(Frame { name: format!("{function} ({short})"), file: Some(file.to_owned()), ..Frame::default() })
+    Some(Frame { name: function_name::of_python(function, file), file: Some(file.to_owned()), ..Frame::default() })
 }
 
 fn javascript(name: &str) -> Option<Frame> {

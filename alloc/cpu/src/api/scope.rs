@@ -4,7 +4,7 @@ use crate::api::device;
 use crate::entry::{self, Entry};
 use crate::layout::arena;
 use crate::reach::{Table, kept};
-use crate::sampler;
+use crate::sampler::{self, scoped};
 use crate::segment::counters::{self, TierCounter};
 
 pub use crate::sampler::scopes::Counts;
@@ -36,7 +36,7 @@ pub fn open() -> Option<u32> {
         return None;
     }
     let Entry::Heap(entered) = entry::enter() else { return None };
-    Some(sampler::open_scope(entered.slow, entered.heap.sampling.scope.get()))
+    Some(scoped::open_scope(entered.slow, entered.heap.sampling.scope.get()))
 }
 
 /// Begins a scope of this thread: its number, and that of the scope it was in.
@@ -54,7 +54,7 @@ pub fn begin_for_all() -> Option<u32> {
     }
     let id = open()?;
     if let Entry::Heap(entered) = entry::enter() {
-        sampler::set_scope_of_all(entered.slow, id);
+        scoped::set_scope_of_all(entered.slow, id);
     }
     Some(id)
 }
@@ -62,14 +62,14 @@ pub fn begin_for_all() -> Option<u32> {
 /// Closes a scope. Threads that are still in it leave it by themselves.
 pub fn close(scope: u32) {
     if let Entry::Heap(entered) = entry::enter() {
-        sampler::close_scope(entered.slow, scope);
+        scoped::close_scope(entered.slow, scope);
     }
 }
 
 /// Gives the blocks of a scope that are in use to the scope around it, or to none.
 pub fn hand_over(scope: u32) {
     if let Entry::Heap(entered) = entry::enter() {
-        sampler::hand_over_scope(entered.slow, scope);
+        scoped::hand_over_scope(entered.slow, scope);
     }
 }
 
@@ -84,7 +84,7 @@ pub fn current() -> u32 {
 /// Whether a scope has not been closed.
 pub fn is_open(scope: u32) -> bool {
     match entry::enter() {
-        Entry::Heap(entered) => sampler::scope_is_open(entered.slow, scope),
+        Entry::Heap(entered) => scoped::scope_is_open(entered.slow, scope),
         _ => false,
     }
 }
@@ -92,7 +92,7 @@ pub fn is_open(scope: u32) -> bool {
 /// What was counted for a scope, and for those in it; `None` if it is closed, or one of more than 255 that are open.
 pub fn counts(scope: u32) -> Option<Counts> {
     match entry::enter() {
-        Entry::Heap(entered) => sampler::scope_counts(entered.slow, scope),
+        Entry::Heap(entered) => scoped::scope_counts(entered.slow, scope),
         _ => None,
     }
 }
@@ -119,7 +119,7 @@ pub fn set(scope: u32) {
 /// the sampler's lock: it must not allocate or free.
 pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
     let Entry::Heap(entered) = entry::enter() else { return };
-    sampler::visit_scope(entered.slow, scope, |record, frames| {
+    scoped::visit_scope(entered.slow, scope, |record, frames| {
         let block = LiveBlock {
             address: record.address as usize,
             size: record.size,

@@ -15,6 +15,7 @@ use poolscope_capture::{
 use poolscope_wire::stack_flags;
 
 use crate::kernel::os;
+use crate::python::{self, Call, Calls};
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::notes::Capture;
@@ -37,6 +38,35 @@ impl Stack {
     /// Bits of [`stack_flags`].
     pub fn flags(&self) -> u16 {
         flags(&self.captured)
+    }
+
+    /// The calls that Python's interpreter ran in it.
+    pub fn calls(&self) -> &'static [Call] {
+        // SAFETY: as in `frames`; what was mapped stays.
+        unsafe { (*self.heap.sampling.capture.get()).python.as_ref() }.map_or(&[], |calls| calls.get())
+    }
+
+    /// The same stack, with the calls that Python's interpreter runs in it, if there is one.
+    #[inline]
+    pub fn with_calls(self) -> Stack {
+        if python::is_there() {
+            read_calls(self.heap);
+        }
+        self
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn read_calls(heap: &'static Heap) {
+    // SAFETY: as in `of`.
+    let capture = unsafe { &mut *heap.sampling.capture.get() };
+    if capture.python.is_null() {
+        capture.python = os::map(size_of::<Calls>()).cast();
+    }
+    // SAFETY: this thread's, and zeroed at first, which is no calls; nobody else has a reference.
+    if let Some(calls) = unsafe { capture.python.as_mut() } {
+        calls.read();
     }
 }
 

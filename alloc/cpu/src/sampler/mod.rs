@@ -8,6 +8,7 @@
 pub mod copies;
 pub mod device_records;
 mod devices;
+mod functions;
 mod growing;
 pub mod labels;
 mod live_table;
@@ -15,6 +16,7 @@ mod peak;
 mod probes;
 mod recent_stacks;
 mod sampled_slabs;
+pub mod scoped;
 pub mod scopes;
 pub mod search;
 mod slot_lists;
@@ -25,7 +27,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use poolscope_capture::Caller;
 use poolscope_wire::reach::verdict;
-use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, thread_state};
+use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, stack_flags, thread_state};
 
 use crate::census;
 use crate::entry::capture::{self, Stack};
@@ -53,6 +55,7 @@ use crate::tiers::publish::{publish_classes, publish_samples, publish_thread};
 use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
+use functions::Functions;
 use growing::Growing;
 pub use growing::{catch_up, resize_block, resize_large};
 use labels::{Labels, tell};
@@ -61,7 +64,7 @@ use live_table::LiveTable;
 use peak::{HOST, Peaks};
 pub use sampled_slabs::UNRECORDED;
 use sampled_slabs::{FREE, SampledSlabs, slot};
-use scopes::{Counts, Scopes};
+use scopes::Scopes;
 use stack_table::{CapturedStack, StackTable, bytes, count_alloc, count_free};
 
 /// So long the end of the process waits for another thread's sample.
@@ -73,6 +76,7 @@ struct Sampler {
     identity: Identity,
     segment: Option<Segment>,
     stacks: StackTable,
+    functions: Functions,
     live: LiveTable,
     growing: Growing,
     peaks: Peaks,
@@ -93,6 +97,7 @@ static SAMPLER: Apart<SpinLock<Sampler>> = Apart(SpinLock::new(Sampler {
     identity: Identity { generation: 0, exact: false, forked: false },
     segment: None,
     stacks: StackTable::new(),
+    functions: Functions::new(),
     live: LiveTable::new(),
     growing: Growing::new(),
     peaks: Peaks::new(),
@@ -206,7 +211,7 @@ fn take_due(heap: &Heap, budget: &Budget, size: usize, weight: impl FnOnce(&Budg
 /// Captures the stack of `caller` with no lock held. Where every allocation is recorded, nothing that this allocates
 /// leaves blocks to those after it.
 fn capture_stack(slow: SlowPath, heap: &'static Heap, caller: &Caller) -> Stack {
-    let stack = capture::of(heap, caller);
+    let stack = capture::of(heap, caller).with_calls();
     begin_recording(slow, heap);
     stack
 }
@@ -358,63 +363,6 @@ pub fn fit(slow: SlowPath, limit: usize) {
     }
 }
 
-/// Calls `f` with each live record of a scope of the leak checker, and with the frames of its stack.
-pub fn visit_scope(slow: SlowPath, scope: u32, mut f: impl FnMut(&LiveRecord, &[u64])) {
-    let sampler = SAMPLER.lock(slow);
-    let Some(segment) = sampler.segment else { return };
-    for slot in 0..sampler.live.len() {
-        let Some(record) = sampler.live.get(slot) else { continue };
-        if record.kind != kind::NONE && record.scope == scope {
-            let (words, depth) = stack_table::words(&segment, record.stack);
-            f(record, words.get(..depth).unwrap_or_default());
-        }
-    }
-}
-
-/// Opens a scope of the leak checker within another one, or within none (0).
-pub fn open_scope(slow: SlowPath, outer: u32) -> u32 {
-    SAMPLER.lock(slow).scopes.open(outer)
-}
-
-/// Closes a scope. What was recorded in it stays recorded.
-pub fn close_scope(slow: SlowPath, scope: u32) {
-    SAMPLER.lock(slow).scopes.close(scope);
-}
-
-/// Gives the blocks of a scope that are in use to the scope around it, or to none.
-pub fn hand_over_scope(slow: SlowPath, scope: u32) {
-    let mut sampler = SAMPLER.lock(slow);
-    let Sampler { live, scopes, segment, .. } = &mut *sampler;
-    let Some(segment) = segment.as_ref().filter(|_| scopes.counts(scope).is_none_or(|counts| counts.blocks > 0)) else {
-        return;
-    };
-    let outer = scopes.around(scope);
-    for slot in 0..live.len() {
-        live.change(segment, slot, |record: &mut LiveRecord| {
-            let is_of_it = record.kind != kind::NONE && record.scope == scope;
-            if is_of_it {
-                record.scope = outer;
-            }
-            is_of_it
-        });
-    }
-}
-
-/// Has blocks of threads that are in no scope recorded in this one, as far as they are recorded; 0 ends that.
-pub fn set_scope_of_all(slow: SlowPath, scope: u32) {
-    SAMPLER.lock(slow).scopes.set_for_all(scope);
-}
-
-/// Whether a scope has not been closed.
-pub fn scope_is_open(slow: SlowPath, scope: u32) -> bool {
-    SAMPLER.lock(slow).scopes.is_open(scope)
-}
-
-/// What was counted for a scope; `None` if it is not open, or not counted.
-pub fn scope_counts(slow: SlowPath, scope: u32) -> Option<Counts> {
-    SAMPLER.lock(slow).scopes.counts(scope)
-}
-
 /// Samples of this process that found no room in the live table.
 pub fn dropped(slow: SlowPath) -> u64 {
     SAMPLER.lock(slow).segment.map_or(0, |segment| segment.header().dropped_live)
@@ -508,7 +456,14 @@ impl Sampler {
         publish_samples(&segment, heap);
         self.modules.publish(&segment, self.stacks.len());
         let epoch = self.modules.epoch();
-        let (frames, flags) = (stack.frames(), stack.flags());
+        let (mut frames, mut flags) = (stack.frames(), stack.flags());
+        let calls = stack.calls();
+        if !calls.is_empty()
+            && let Some((woven, is_whole)) = self.functions.weave(&segment, &mut self.stacks, frames, calls)
+        {
+            frames = woven;
+            flags |= if is_whole { 0 } else { stack_flags::TRUNCATED };
+        }
         let label = heap.sampling.label.get();
         // One call, which the compiler then puts in here.
         let words = if label == 0 { &[] } else { self.labels.words(label) };

@@ -22,6 +22,9 @@ const CUT_APART: usize = 32;
 /// So many words at least that a stack shares are worth the word that says where they are.
 const WORTH: usize = 4;
 
+/// The shelf of what is like no other, and not kept.
+pub const NO_SHELF: usize = usize::MAX;
+
 /// A stack, without outermost words of its own that others can't share.
 struct Kept {
     /// Its number; 0 if the place is free.
@@ -80,6 +83,9 @@ impl RecentStacks {
 
     fn shelf(&mut self, number: usize) -> Option<&mut Shelf> {
         let shelves = if self.by_thread { SHELVES } else { 1 };
+        if number == NO_SHELF {
+            return None;
+        }
         if self.shelves.is_null() {
             self.shelves = os::map(shelves * size_of::<Shelf>()).cast();
         }

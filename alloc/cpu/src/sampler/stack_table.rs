@@ -5,7 +5,7 @@ use poolscope_wire::label::LABEL_WORDS;
 use poolscope_wire::outer::{Outer, RUNS_MAX, WORDS_MAX};
 use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, StackRecord, flags, kind, stack_flags};
 
-use super::recent_stacks::{Common, RecentStacks};
+use super::recent_stacks::{Common, NO_SHELF, RecentStacks};
 use crate::kernel::os;
 use crate::segment::Segment;
 
@@ -165,6 +165,13 @@ impl StackTable {
         // SAFETY: a place of the index.
         unsafe { *self.index.add(place) = id + 1 };
         id
+    }
+
+    /// The number of a function of Python's by its words, added if it is new. `None` if there is no room.
+    pub fn intern_function(&mut self, segment: &Segment, words: &[u64]) -> Option<u32> {
+        let label = &[];
+        let function = CapturedStack { frames: words, label, flags: 0, kind: kind::FUNCTION, device: 0, epoch: 0 };
+        Some(self.intern(segment, &function, || NO_SHELF)).filter(|number| *number != UNKNOWN)
     }
 
     #[cold]

@@ -8,6 +8,7 @@ use core::sync::atomic::AtomicPtr;
 
 use poolscope_capture::{MAX_DEPTH, ThreadState, Trail};
 
+use crate::python;
 use crate::layout::size_class::SMALL_CLASSES;
 use crate::sampling::budget::Budget;
 use crate::sampling::governor::Governor;
@@ -158,6 +159,8 @@ pub struct Capture {
     pub frames: [u64; MAX_DEPTH],
     /// What is remembered of the stack, for threads that are captured often; null before that.
     pub trail: *mut Trail,
+    /// What Python's interpreter ran in it; null before it was asked for.
+    pub python: *mut python::Calls,
     /// Captures since one that asked whether modules are still there.
     pub unconfirmed: u32,
 }

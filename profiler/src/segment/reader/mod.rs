@@ -25,6 +25,7 @@ use poolscope_wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::frames::Frames;
+use crate::model::functions::{Function, Functions};
 use crate::model::memory::Place;
 use crate::model::reach::{Holder, Search, Verdict};
 use crate::model::snapshot::{
@@ -86,6 +87,8 @@ pub struct SegmentReader {
     frames_from: u64,
     /// Those of each stack, and where they are: all readings share them.
     known: Vec<(FramePlace, Frames)>,
+    /// Python's functions, as far as they were read.
+    functions: Functions,
     copies: [Vec<u8>; 2],
     /// Sampled blocks in use at the last reading.
     live_before: usize,
@@ -143,6 +146,7 @@ impl SegmentReader {
             frames,
             frames_from: 0,
             known,
+            functions: Functions::default(),
             copies,
             live_before: 0,
             asks,
@@ -264,6 +268,7 @@ impl SegmentReader {
             classes,
             threads,
             stacks,
+            functions: self.functions.clone(),
             modules,
             live,
             search: Search::of(&header.reach),
@@ -383,6 +388,7 @@ impl SegmentReader {
         let mut frames_left = frames_in_all.saturating_mul(2) + 65_536;
         let mut shared_left = SHARED;
         let mut stacks = Vec::with_capacity(entry.count as usize);
+        let mut functions = Vec::new();
         let mut places = Vec::with_capacity(if with_frames { 0 } else { entry.count as usize });
         file.for_each_chunk(entry, Region::Stacks, 0, buffer, |_, chunk| {
             for record in chunk.chunks_exact(StackRecord::LEN).filter_map(StackRecord::from_bytes) {
@@ -395,6 +401,9 @@ impl SegmentReader {
                     dropped.invalid += 1;
                 }
                 *left -= place.depth();
+                if record.kind() == kind::FUNCTION {
+                    functions.push((stacks.len() as u32, std::mem::take(&mut place)));
+                }
                 let frames = if with_frames {
                     let new = |start: usize, count: usize| {
                         let start = start.checked_sub(*frames_from as usize)?;
@@ -425,7 +434,34 @@ impl SegmentReader {
             *frames_from += frames.len() as u64;
             *frames = Vec::new();
         }
+        self.read_functions(header.region(Region::Frames), &functions, dropped)?;
         Ok((stacks, places, missing))
+    }
+
+    /// Python's functions among the stacks, as far as they are new: each is written once, and does not change.
+    fn read_functions(
+        &mut self,
+        entry: RegionEntry,
+        functions: &[(u32, FramePlace)],
+        dropped: &mut Dropped,
+    ) -> Result<(), ReadError> {
+        let Self { file, copies: [buffer, _], functions: known, .. } = self;
+        for &(number, place) in functions {
+            if known.get(number).is_some() {
+                continue;
+            }
+            let part = RegionEntry { count: (place.first() + place.depth()) as u64, ..entry };
+            let mut of_function = Vec::with_capacity(place.depth());
+            file.for_each_chunk(part, Region::Frames, place.first() as u64, buffer, |_, chunk| {
+                of_function.extend(words(chunk));
+                Ok(())
+            })?;
+            match Function::of_words(&of_function) {
+                Some(function) => known.insert(number, function),
+                None => dropped.invalid += 1,
+            }
+        }
+        Ok(())
     }
 
     /// The peaks, which are rewritten as a whole: again while they change.

@@ -1,0 +1,119 @@
+//! Where CPython keeps what it is running, version by version: offsets in bytes, on systems of 64 bits, as the headers
+//! of each version have them (`pycore_frame.h`, `code.h`).
+//!
+//! An interpreter that was built with other structures is told by the sizes that its types state of their objects, and
+//! by the type of a type.
+
+use poolscope_wire::python::Lines;
+
+/// Where the frames of a thread begin.
+pub enum First {
+    /// In the state of the thread.
+    Of(usize),
+    /// In what the state of the thread points to.
+    Behind(usize, usize),
+}
+
+/// How far a frame has come.
+pub enum At {
+    /// A number of units of so many bytes (`f_lasti`).
+    Units(usize, i32),
+    /// A pointer into the bytecode, which lies in the function's code object.
+    Pointer(usize),
+}
+
+/// Which frames end those that one call of the interpreter's runs.
+pub enum Ends {
+    /// Every one.
+    Each,
+    /// One of which this byte is not 0.
+    Marked(usize),
+    /// One before a frame that is no function's: this byte says so.
+    Before(usize),
+}
+
+/// What the owner of a frame is where the interpreter made it for itself (`FRAME_OWNED_BY_CSTACK`).
+pub const OWNED_BY_INTERPRETER: u8 = 3;
+
+/// A version's structures.
+pub struct Layout {
+    /// The number behind the `3.`.
+    pub minor: u32,
+    /// What the types of code and frames state as the sizes of their objects.
+    pub sizes: [usize; 2],
+    /// The thread that a thread's state is of.
+    pub thread: usize,
+    pub first: First,
+    /// In a frame: the one that called it, its code, how far it has come, and whether it is the last.
+    pub previous: usize,
+    pub code: usize,
+    pub at: At,
+    pub ends: Ends,
+    /// In code: the path of its file, its name with those of what it is in as far as the version knows them, its first
+    /// line and its table of lines.
+    pub file: usize,
+    pub name: usize,
+    pub first_line: usize,
+    pub table: usize,
+    pub lines: Lines,
+    /// In a string: its characters, if all are ASCII, and if not.
+    pub characters: [usize; 2],
+}
+
+const V8: Layout = Layout {
+    minor: 8,
+    sizes: [176, 368],
+    thread: 176,
+    first: First::Of(24),
+    previous: 24,
+    code: 32,
+    at: At::Units(104, 1),
+    ends: Ends::Each,
+    file: 104,
+    name: 112,
+    first_line: 40,
+    table: 120,
+    lines: Lines::Steps,
+    characters: [48, 72],
+};
+
+const V10: Layout = Layout { minor: 10, sizes: [176, 360], at: At::Units(96, 2), lines: Lines::Ranges, ..V8 };
+
+const V11: Layout = Layout {
+    minor: 11,
+    sizes: [184, 120],
+    thread: 152,
+    first: First::Behind(56, 8),
+    previous: 48,
+    code: 32,
+    at: At::Pointer(56),
+    ends: Ends::Marked(68),
+    file: 112,
+    name: 128,
+    first_line: 72,
+    table: 136,
+    lines: Lines::Locations,
+    characters: [48, 72],
+};
+
+const V12: Layout = Layout {
+    minor: 12,
+    sizes: [192, 120],
+    thread: 136,
+    first: First::Behind(56, 0),
+    previous: 8,
+    code: 0,
+    ends: Ends::Before(70),
+    first_line: 68,
+    characters: [40, 56],
+    ..V11
+};
+
+const V13: Layout = Layout { minor: 13, sizes: [200, 136], thread: 152, first: First::Of(72), ..V12 };
+
+static LAYOUTS: [Layout; 6] = [V8, Layout { minor: 9, ..V8 }, V10, V11, V12, V13];
+
+/// That of CPython 3.`minor`, if it is known.
+pub fn of_version(minor: u32) -> Option<&'static Layout> {
+    LAYOUTS.iter().find(|layout| layout.minor == minor)
+}

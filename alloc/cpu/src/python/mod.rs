@@ -1,0 +1,204 @@
+//! Which of its functions CPython is running, as it keeps it for itself.
+//!
+//! The stack that is captured has the interpreter's own calls alone. What they run lies in a list of frames, which a
+//! thread's state begins. It is the thread itself that reads them, between two of the interpreter's instructions, so
+//! that nobody changes them meanwhile: no lock is needed, and none is taken. Whose structures they are is known by the
+//! version ([`layout`]), and looked at once more before anything is read.
+
+mod layout;
+pub mod objects;
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use layout::{At, Ends, First, Layout, OWNED_BY_INTERPRETER};
+use objects::{Code, Read};
+
+/// The most calls that are read of a thread.
+pub const CALLS_MAX: usize = 128;
+
+/// Frames that are looked at, at most: those of no function are passed over.
+const FRAMES_MAX: usize = 4 * CALLS_MAX;
+
+/// What a program's CPython is known by: symbols of its.
+#[derive(Clone, Copy)]
+pub struct Symbols {
+    /// `Py_GetVersion`.
+    pub version: unsafe extern "C" fn() -> *const core::ffi::c_char,
+    /// `PyGILState_GetThisThreadState`, which says null in a thread of which CPython knows nothing.
+    pub thread_state: unsafe extern "C" fn() -> *const c_void,
+    /// `Py_IsFinalizing`, `_Py_IsFinalizing` in older ones.
+    pub is_finalizing: unsafe extern "C" fn() -> c_int,
+    /// `PyType_Type`, `PyCode_Type` and `PyFrame_Type`.
+    pub types: [usize; 3],
+    /// The code of `_PyEval_EvalFrameDefault`.
+    pub evaluate: (usize, usize),
+}
+
+/// A call that the interpreter runs.
+#[derive(Clone, Copy)]
+pub struct Call {
+    code: usize,
+    /// Bytes of bytecode before the instruction that it is at.
+    pub at: u32,
+    /// It is the first that its call of the interpreter's ran.
+    pub is_last: bool,
+}
+
+/// Calls of a thread, innermost first.
+pub struct Calls {
+    calls: [Call; CALLS_MAX],
+    len: usize,
+}
+
+struct Interpreter {
+    symbols: Symbols,
+    layout: &'static Layout,
+}
+
+/// Null where there is no CPython, or none whose structures are known. It is set once, and its memory stays.
+static INTERPRETER: AtomicPtr<Interpreter> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Says that the program has CPython. Nothing comes of it if its structures are not known.
+///
+/// # Safety
+/// The symbols are those of one CPython, which is loaded and stays.
+pub unsafe fn begin(symbols: Symbols) {
+    // SAFETY: the caller's promise: a function that says a constant text, and types, which are static.
+    let layout = unsafe {
+        let version = CStr::from_ptr((symbols.version)());
+        minor(version.to_bytes()).and_then(layout::of_version).filter(|layout| {
+            let [of_types, of_code, of_frames] = symbols.types;
+            let is_of = |address: usize, size: usize| {
+                objects::type_of(address) == of_types && objects::size_of_objects(address) == size
+            };
+            is_of(of_code, layout.sizes[0]) && is_of(of_frames, layout.sizes[1])
+        })
+    };
+    let Some(layout) = layout else { return };
+    let place: *mut Interpreter = crate::kernel::os::map(size_of::<Interpreter>()).cast();
+    if !place.is_null() {
+        // SAFETY: just mapped, for as long as the process runs.
+        unsafe { place.write(Interpreter { symbols, layout }) };
+        INTERPRETER.store(place, Ordering::Release);
+    }
+}
+
+/// The number behind the `3.` of a version.
+fn minor(version: &[u8]) -> Option<u32> {
+    let digits = version.strip_prefix(b"3.")?.iter().take_while(|byte| byte.is_ascii_digit());
+    Some(digits.fold(0, |number, digit| 10 * number + u32::from(digit - b'0')))
+}
+
+fn interpreter() -> Option<&'static Interpreter> {
+    // SAFETY: null, or what `begin` wrote, which is never changed.
+    unsafe { INTERPRETER.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the program has CPython whose calls can be read.
+#[inline]
+pub fn is_there() -> bool {
+    !INTERPRETER.load(Ordering::Relaxed).is_null()
+}
+
+/// The code by which it runs functions.
+pub fn evaluate() -> Range<u64> {
+    interpreter().map_or(0..0, |interpreter| {
+        let (start, end) = interpreter.symbols.evaluate;
+        start as u64..end as u64
+    })
+}
+
+impl Calls {
+    /// Reads those of the calling thread.
+    #[cold]
+    pub fn read(&mut self) {
+        self.len = 0;
+        let Some(Interpreter { symbols, layout }) = interpreter() else { return };
+        // SAFETY: functions that may be called at any time. Both look at a word or two of CPython's, and take no lock.
+        let (state, ends) = unsafe { ((symbols.thread_state)() as usize, (symbols.is_finalizing)() != 0) };
+        // SAFETY: asks for the thread's own number.
+        let own = unsafe { libc::pthread_self() } as usize;
+        // Once CPython ends, it frees the states of other threads, which may still run.
+        // SAFETY: the state of this thread, whose structure the version says. Until it ends CPython keeps it.
+        if ends || state == 0 || unsafe { Read::word(state + layout.thread) } != own {
+            return;
+        }
+        // SAFETY: as above. Frames that a thread's state leads to are whole: CPython makes each before it puts it there.
+        unsafe { self.walk(symbols, layout, state) };
+    }
+
+    /// # Safety
+    /// The state is the calling thread's, and CPython's structures are as the layout says.
+    unsafe fn walk(&mut self, symbols: &Symbols, layout: &'static Layout, state: usize) {
+        // SAFETY: the caller's promise, here and below.
+        let mut frame = unsafe {
+            match layout.first {
+                First::Of(at) => Read::word(state + at),
+                First::Behind(at, first) => Read::pointer(state + at).map_or(0, |behind| Read::word(behind + first)),
+            }
+        };
+        for _ in 0..FRAMES_MAX {
+            if frame == 0 || self.len == CALLS_MAX {
+                return;
+            }
+            let (code, byte) = unsafe {
+                let byte = |at| Read::byte(frame + at);
+                match layout.ends {
+                    Ends::Each => (Read::word(frame + layout.code), 1),
+                    Ends::Marked(at) | Ends::Before(at) => (Read::word(frame + layout.code), byte(at)),
+                }
+            };
+            if matches!(layout.ends, Ends::Before(_)) && byte == OWNED_BY_INTERPRETER {
+                if let Some(last) = self.len.checked_sub(1).and_then(|last| self.calls.get_mut(last)) {
+                    last.is_last = true;
+                }
+            } else if unsafe { objects::is_a(code, symbols.types[1]) }
+                && let Some(call) = self.calls.get_mut(self.len)
+            {
+                let at = unsafe {
+                    match layout.at {
+                        At::Units(at, unit) => (Read::word(frame + at) as i32).saturating_mul(unit).max(0) as usize,
+                        At::Pointer(at) => Read::word(frame + at).wrapping_sub(code + layout.sizes[0]),
+                    }
+                };
+                let is_last = !matches!(layout.ends, Ends::Before(_)) && byte != 0;
+                *call = Call { code, at: u32::try_from(at).unwrap_or(u32::MAX), is_last };
+                self.len += 1;
+            }
+            frame = unsafe { Read::word(frame + layout.previous) };
+        }
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Those that were read last.
+    pub fn get(&self) -> &[Call] {
+        self.calls.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Call {
+    /// The function, as long as the thread that runs it is in the pool.
+    pub fn function(&self) -> Option<Code> {
+        interpreter().map(|interpreter| Code { address: self.code, layout: interpreter.layout })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_from_its_text() {
+        assert_eq!(minor(b"3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0]"), Some(11));
+        assert_eq!(minor(b"3.8.18 (default)"), Some(8));
+        assert_eq!(minor(b"2.7.18 (default)"), None);
+        assert!(layout::of_version(8).is_some() && layout::of_version(13).is_some());
+        assert!(layout::of_version(7).is_none() && layout::of_version(14).is_none());
+    }
+}

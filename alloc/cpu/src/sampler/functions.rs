@@ -1,0 +1,244 @@
+//! Python's functions in stacks: each is described in the segment once ([`poolscope_wire::python`]), and stands in every
+//! stack at the interpreter's call that ran it.
+
+use core::ops::Range;
+
+use poolscope_capture::{MAX_DEPTH, module_range};
+use poolscope_wire::python::{self, FUNCTION_WORDS};
+
+use super::stack_table::StackTable;
+use crate::kernel::os;
+use crate::python::objects::Identity;
+use crate::python::{CALLS_MAX, Call, evaluate};
+use crate::segment::Segment;
+
+/// Places for functions at first, a power of two: two pages.
+const FIRST: usize = 1 << 7;
+
+/// The most that there are. If it takes more functions than half of them, all are forgotten.
+const MOST: usize = 1 << 16;
+
+/// A function that is known.
+struct Known {
+    /// Its address is 0 if the place is free.
+    identity: Identity,
+    number: u32,
+}
+
+/// A call of one of Python's functions.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Its word of a stack.
+    word: u64,
+    /// It is the first that its call of the interpreter's ran.
+    is_last: bool,
+}
+
+/// What is written before it is looked up. It has no place on a program's stack.
+struct Scratch {
+    runs: [Run; CALLS_MAX],
+    words: [u64; MAX_DEPTH],
+    function: [u64; FUNCTION_WORDS],
+}
+
+/// The functions that stacks have. The table of those that are known is private, by open addressing.
+pub struct Functions {
+    known: *mut Known,
+    places: usize,
+    taken: usize,
+    scratch: *mut Scratch,
+}
+
+impl Functions {
+    /// Before the first.
+    pub const fn new() -> Self {
+        Functions { known: core::ptr::null_mut(), places: 0, taken: 0, scratch: core::ptr::null_mut() }
+    }
+
+    /// The frames of a stack with the calls that the interpreter ran in them, and whether all of them found room.
+    /// `None` without memory.
+    #[cold]
+    #[inline(never)]
+    pub fn weave(
+        &mut self,
+        segment: &Segment,
+        stacks: &mut StackTable,
+        frames: &[u64],
+        calls: &[Call],
+    ) -> Option<(&[u64], bool)> {
+        if self.scratch.is_null() {
+            self.scratch = os::map(size_of::<Scratch>()).cast();
+        }
+        // SAFETY: mapped, and zeroes are a value of it; only reached under the sampler's lock.
+        let Scratch { runs, words, function } = unsafe { self.scratch.as_mut() }?;
+        let mut count = 0;
+        for (run, call) in runs.iter_mut().zip(calls) {
+            let number = self.number(segment, stacks, call, function);
+            let word = python::Call { function: number?, at: Some(call.at) }.word()?;
+            *run = Run { word, is_last: call.is_last };
+            count += 1;
+        }
+        let evaluate = evaluate();
+        let is_deep = frames.len() + count > MAX_DEPTH;
+        let interpreter = if is_deep { module_range(evaluate.start as usize) } else { None };
+        let interpreter = interpreter.map_or(0..0, |range| range.start as u64..range.end as u64);
+        let len = weave(frames, runs.get(..count)?, &evaluate, &interpreter, words);
+        Some((words.get(..len.min(MAX_DEPTH))?, len <= MAX_DEPTH && count < CALLS_MAX))
+    }
+
+    /// The number of the function that a call is of.
+    fn number(
+        &mut self,
+        segment: &Segment,
+        stacks: &mut StackTable,
+        call: &Call,
+        scratch: &mut [u64; FUNCTION_WORDS],
+    ) -> Option<u32> {
+        let function = call.function()?;
+        let identity = function.identity();
+        if let Some(known) = self.place(&identity).filter(|known| known.identity == identity) {
+            return Some(known.number);
+        }
+        let len = function.describe(scratch);
+        let number = stacks.intern_function(segment, scratch.get(..len)?)?;
+        if 2 * (self.taken + 1) > self.places {
+            self.make_room();
+        }
+        if let Some(place) = self.place(&identity) {
+            let is_new = place.identity.address == 0;
+            *place = Known { identity, number };
+            self.taken += usize::from(is_new);
+        }
+        Some(number)
+    }
+
+    /// The place of a function, or of one that lay where it lies: a free one if there is none. `None` without memory.
+    fn place(&mut self, identity: &Identity) -> Option<&mut Known> {
+        let mask = self.places.checked_sub(1)?;
+        let mut at = (identity.address >> 4).wrapping_mul(0x9e37_79b9) & mask;
+        loop {
+            // SAFETY: below the number of places, of which half are free; under the sampler's lock.
+            let place = unsafe { &mut *self.known.add(at) };
+            if place.identity.address == identity.address || place.identity.address == 0 {
+                return Some(place);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// A table of twice as many places, or an empty one.
+    #[cold]
+    fn make_room(&mut self) {
+        let places = if self.places >= MOST { FIRST } else { (2 * self.places).max(FIRST) };
+        let known: *mut Known = os::map(places * size_of::<Known>()).cast();
+        let before = core::mem::replace(self, Functions { known, places, taken: 0, scratch: self.scratch });
+        if known.is_null() {
+            self.places = 0;
+        }
+        for at in 0..if places > before.places { before.places } else { 0 } {
+            // SAFETY: a place of the table before.
+            let Known { identity, number } = unsafe { before.known.add(at).read() };
+            if identity.address != 0
+                && let Some(place) = self.place(&identity)
+            {
+                *place = Known { identity, number };
+                self.taken += 1;
+            }
+        }
+        if !before.known.is_null() {
+            // SAFETY: nobody has it any more.
+            unsafe { os::unmap(before.known.cast(), before.places * size_of::<Known>()) };
+        }
+    }
+}
+
+/// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls, which are in
+/// `evaluate`, the functions that this one ran. Returns how many words that takes; those that find no room are left out.
+///
+/// What is in `interpreter` is left out between the innermost and the outermost of these calls, and they are, too: so
+/// that deep stacks have room for more of Python's. If that is empty, all stay.
+fn weave(
+    frames: &[u64],
+    runs: &[Run],
+    evaluate: &Range<u64>,
+    interpreter: &Range<u64>,
+    words: &mut [u64],
+) -> usize {
+    // A frame is where a call returns to, which may be the first address of what lies behind it.
+    let is_in = |range: &Range<u64>, frame: u64| range.contains(&frame.wrapping_sub(1));
+    let mut calls = frames.iter().filter(|frame| is_in(evaluate, **frame)).count();
+    let mut runs = runs.iter();
+    let mut len = 0;
+    let mut push = |word: u64| {
+        if let Some(place) = words.get_mut(len) {
+            *place = word;
+        }
+        len += 1;
+    };
+    let mut is_inside = false;
+    for &frame in frames {
+        let is_call = is_in(evaluate, frame);
+        is_inside |= is_call;
+        if !(is_inside && calls > 0 && is_in(interpreter, frame)) {
+            push(frame);
+        }
+        if is_call {
+            calls -= 1;
+            // The outermost has all that are left, should a call have been overlooked.
+            for run in runs.by_ref() {
+                push(run.word);
+                if run.is_last && calls > 0 {
+                    break;
+                }
+            }
+        }
+    }
+    runs.for_each(|run| push(run.word));
+    len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVALUATE: Range<u64> = 100..200;
+    const INTERPRETER: Range<u64> = 50..500;
+
+    /// Runs of one function each, of which those in capitals are the last of a call.
+    fn runs(names: &str) -> Vec<Run> {
+        let run = |name: u8| Run { word: u64::from(name.to_ascii_lowercase()), is_last: name.is_ascii_uppercase() };
+        names.bytes().map(run).collect()
+    }
+
+    fn woven(frames: &[u64], names: &str, interpreter: &Range<u64>) -> Vec<u64> {
+        let mut words = [0; 16];
+        let len = weave(frames, &runs(names), &EVALUATE, interpreter, &mut words);
+        words[..len.min(16)].to_vec()
+    }
+
+    #[test]
+    fn each_call_of_the_interpreter_is_followed_by_the_functions_that_it_ran() {
+        let [a, b, c] = *b"abc";
+        let [a, b, c] = [a, b, c].map(u64::from);
+        let none = 0..0;
+        // Return addresses: 200 is in the last instruction's call, 100 is what lies before.
+        assert_eq!(woven(&[60, 150, 70, 200, 900], "aBC", &none), [60, 150, a, b, 70, 200, c, 900]);
+        assert_eq!(woven(&[60, 100, 150], "AB", &none), [60, 100, 150, a, b]);
+        // Without a call that is known, they are at the end; with one that is overlooked, at the outermost.
+        assert_eq!(woven(&[60, 900], "A", &none), [60, 900, a]);
+        assert_eq!(woven(&[150, 900], "ABC", &none), [150, a, b, c, 900]);
+        // A call that ran nothing of which anybody knows.
+        assert_eq!(woven(&[150, 160, 900], "A", &none), [150, a, 160, 900]);
+    }
+
+    #[test]
+    fn deep_stacks_do_without_the_interpreter_between_its_calls() {
+        let [a, b] = *b"ab";
+        let [a, b] = [a, b].map(u64::from);
+        // 600 is another library's, 60 allocated, 70 began.
+        let frames = [60, 150, 80, 600, 80, 150, 70, 900];
+        assert_eq!(woven(&frames, "AB", &INTERPRETER), [60, a, 600, 150, b, 70, 900]);
+        let many = [150; 40];
+        assert_eq!(weave(&many, &runs("A"), &EVALUATE, &(0..0), &mut [0; 16]), 41);
+    }
+}

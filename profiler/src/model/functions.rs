@@ -1,0 +1,54 @@
+//! Functions of Python's, as a segment describes them ([`poolscope_wire::python`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use poolscope_wire::python::{self, Lines};
+
+use crate::words::printable::printable;
+
+/// A function of Python's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name, with the names of what it is in where CPython knows them (from 3.11 on).
+    pub name: String,
+    /// The path of its file, or what stands for one, such as `<string>`.
+    pub file: String,
+    /// The line of its `def`.
+    pub first_line: u32,
+    /// How its table of lines is to be read.
+    pub lines: Lines,
+    /// That table, as CPython has it.
+    pub table: Box<[u8]>,
+}
+
+impl Function {
+    /// What the words of one say; `None` if they are not those of a function.
+    pub fn of_words(words: &[u64]) -> Option<Function> {
+        let function = python::Function::of_words(words)?;
+        let text = |bytes: Vec<u8>| printable(&bytes);
+        Some(Function {
+            name: text(function.name().collect()),
+            file: text(function.file().collect()),
+            first_line: function.head.first_line,
+            lines: function.head.lines,
+            table: function.table().collect(),
+        })
+    }
+}
+
+/// The functions of a process by their numbers, which words of stacks name ([`python::Call`]). Copies share them.
+#[derive(Clone, Debug, Default)]
+pub struct Functions(Arc<HashMap<u32, Function>>);
+
+impl Functions {
+    /// The function of a number.
+    pub fn get(&self, number: u32) -> Option<&Function> {
+        self.0.get(&number)
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, number: u32, function: Function) {
+        Arc::make_mut(&mut self.0).insert(number, function);
+    }
+}

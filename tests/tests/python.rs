@@ -1,0 +1,69 @@
+//! Python's functions in stacks, as people see them, compared with what Python itself says of its calls.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use poolscope_e2e::{Pool, Running, pythons, repository};
+use serde_json::Value;
+
+/// The first version whose calls the library can read.
+const FIRST: u32 = 8;
+
+/// Starts the script that allocates in calls of many kinds. Gives what Python says of the calls of each block, by its
+/// bytes: names and lines, innermost first.
+fn start(pool: &Pool, python: &Path, args: &[&str]) -> (Running, BTreeMap<u64, String>) {
+    let mut running = pool
+        .program(python)
+        .args(args)
+        .arg(repository().join("tests/python/calls.py"))
+        .env("POOLSCOPE_PERIOD", "1")
+        .env("PYTHONIOENCODING", "utf-8")
+        .start();
+    running.wait_for_line("ready");
+    let blocks = running.stdout();
+    let blocks = blocks.lines().filter_map(|line| line.split_once(' '));
+    let said = blocks.map(|(bytes, calls)| (bytes.parse().expect("a size"), calls.to_owned())).collect();
+    (running, said)
+}
+
+/// The functions of Python's in a stack as the script says them, and whether outer ones are missing.
+fn calls(site: &Value) -> (String, bool) {
+    let frames = site["frames"].as_array().expect("has frames");
+    let calls = frames.iter().filter_map(|frame| {
+        let (name, file) = frame["function"].as_str()?.rsplit_once(" (")?;
+        let is_python = file.ends_with(".py)") || file.starts_with('<');
+        is_python.then(|| format!("{name}:{}", frame["line"]))
+    });
+    (calls.collect::<Vec<_>>().join(";"), site["incomplete"] == true)
+}
+
+/// The site of one block of so many bytes.
+fn site_of(report: &Value, bytes: u64) -> &Value {
+    let sites = report["sites"].as_array().expect("has sites");
+    let is_it = |site: &&Value| site["in_use"]["bytes"].as_f64() == Some(bytes as f64);
+    sites.iter().find(is_it).unwrap_or_else(|| panic!("nobody has {bytes} bytes: {report:#}"))
+}
+
+#[track_caller]
+fn assert_same_calls(report: &Value, said: &BTreeMap<u64, String>) {
+    for (&bytes, expected) in said {
+        let (found, is_cut) = calls(site_of(report, bytes));
+        let is_same = if is_cut { expected.starts_with(&found) && found.matches(';').count() > 100 } else { found == *expected };
+        assert!(is_same, "of {bytes} bytes\nPython says  {expected}\nit was found {found}");
+    }
+}
+
+#[test]
+fn stacks_have_the_functions_and_lines_that_python_says_it_runs() {
+    let found = pythons::from_version(FIRST);
+    assert!(!found.is_empty(), "no CPython 3.{FIRST} or later");
+    for python in found {
+        let pool = Pool::new();
+        let (mut running, said) = start(&pool, &python, &[]);
+        let pid = running.pid().to_string();
+        assert!(said.len() > 15, "{said:?}");
+        assert_same_calls(&pool.json(&["report", &pid, "--json"]), &said);
+        running.send("\n");
+        running.finish();
+    }
+}
