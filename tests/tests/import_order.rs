@@ -179,6 +179,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "layout",
             "segment",
             "sampling",
+            "python",
             "pages",
             "tiers",
             "threads",

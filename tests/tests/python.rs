@@ -48,7 +48,8 @@ fn site_of(report: &Value, bytes: u64) -> &Value {
 fn assert_same_calls(report: &Value, said: &BTreeMap<u64, String>) {
     for (&bytes, expected) in said {
         let (found, is_cut) = calls(site_of(report, bytes));
-        let is_same = if is_cut { expected.starts_with(&found) && found.matches(';').count() > 100 } else { found == *expected };
+        let is_same =
+            if is_cut { expected.starts_with(&found) && found.matches(';').count() > 100 } else { found == *expected };
         assert!(is_same, "of {bytes} bytes\nPython says  {expected}\nit was found {found}");
     }
 }

@@ -50,7 +50,9 @@ fn symbols() -> Option<pool::python::Symbols> {
     // SAFETY: CPython's functions, of the types that its headers give them.
     unsafe {
         Some(pool::python::Symbols {
-            version: transmute::<*mut c_void, unsafe extern "C" fn() -> *const core::ffi::c_char>(find(c"Py_GetVersion")?),
+            version: transmute::<*mut c_void, unsafe extern "C" fn() -> *const core::ffi::c_char>(find(
+                c"Py_GetVersion",
+            )?),
             thread_state: transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(find(
                 c"PyGILState_GetThisThreadState",
             )?),

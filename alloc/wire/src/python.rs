@@ -29,8 +29,7 @@ impl Call {
     pub fn word(self) -> Option<u64> {
         let unknown = (1 << AT_BITS) - 1;
         let at = self.at.unwrap_or(unknown).min(unknown);
-        (self.function < 1 << FUNCTION_BITS)
-            .then_some(MARK | u64::from(self.function) << AT_BITS | u64::from(at))
+        (self.function < 1 << FUNCTION_BITS).then_some(MARK | u64::from(self.function) << AT_BITS | u64::from(at))
     }
 
     /// What a word says; `None` if it is a return address.

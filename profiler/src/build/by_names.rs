@@ -9,6 +9,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::build::language::{Language, Languages};
+use crate::build::python;
 use crate::model::memory::Place;
 use crate::model::profile::{Frame, Held, Location, Profile, Site};
 
@@ -28,12 +29,14 @@ pub(crate) fn merged(mut profile: Profile) -> Profile {
         Languages::that(|language| language.is_served_by(location, module))
     };
     let serves: Vec<Languages> = locations.iter().map(serves).collect();
+    let is_library: Vec<bool> = locations.iter().map(python::is_in_library).collect();
     let first = first_with_the_same_names(&locations);
     let key = |site: &Site| -> Option<Key> {
         let known = site.locations.iter().filter(|&&at| at < locations.len());
         let language = known.clone().find_map(|&at| languages[at])?;
         let counts = known.filter(|&&at| !serves[at].has(language)).map(|&at| first[at]);
-        Some((counts.collect(), site.place, site.incomplete))
+        let own: Vec<usize> = counts.clone().filter(|&at| !is_library[at]).collect();
+        Some((if own.is_empty() { counts.collect() } else { own }, site.place, site.incomplete))
     };
     let sites = one_for_each(std::mem::take(&mut profile.sites), key);
     profile.sites = sites;

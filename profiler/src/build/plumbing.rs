@@ -3,6 +3,7 @@
 
 use poolscope_wire::own_code::C_FUNCTIONS;
 
+use crate::build::python;
 use crate::model::naming::Naming;
 use crate::model::profile::Frame;
 use crate::model::snapshot::Module;
@@ -229,7 +230,10 @@ pub fn is_plumbing(frame: &Frame, module: Option<&Module>, naming: &Naming) -> b
 
 fn is_plumbing_of_a_language(frame: &Frame, module: Option<&Module>) -> bool {
     module.is_some_and(|module| MODULES.iter().any(|pattern| pattern::matches(pattern, module.name())))
-        || frame.file.as_ref().is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)))
+        || frame
+            .file
+            .as_ref()
+            .is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)) || python::is_library(file))
         || is_plumbing_by_name(&frame.name)
 }
 

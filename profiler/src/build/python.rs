@@ -50,6 +50,24 @@ pub fn is_python(location: &Location) -> bool {
         && location.frames.iter().any(|frame| frame.line.is_none() && frame.file.as_deref().is_some_and(of_python))
 }
 
+/// Whether a location is a function of the library that comes with Python.
+pub(crate) fn is_in_library(location: &Location) -> bool {
+    is_python(location) && location.frames.iter().all(|frame| frame.file.as_deref().is_some_and(is_library))
+}
+
+/// Whether a file of Python's comes with the interpreter: `/usr/lib/python3.11/json/decoder.py` does, and so does what is
+/// built into it, and what others installed beside it does not.
+pub(crate) fn is_library(file: &str) -> bool {
+    if file.starts_with("<frozen ") {
+        return true;
+    }
+    let Some((_, behind)) = file.split_once("/lib/python3").filter(|_| file.ends_with(".py")) else { return false };
+    // `/usr/lib/python3/dist-packages` is Debian's, `/usr/lib/python311.zip` may hold the library.
+    let version_end = behind.find('/').unwrap_or(0);
+    let is_version = behind[..version_end].starts_with('.') || behind[..version_end].ends_with(".zip");
+    is_version && !behind.contains("/site-packages/") && !behind.contains("/dist-packages/")
+}
+
 /// Whether a file is the interpreter: `python3.12`, `libpython3.12.so.1.0`, an extension module that comes with it, or
 /// what its `ctypes` calls functions by.
 pub fn is_interpreter(module: &Module) -> bool {
@@ -123,6 +141,25 @@ mod tests {
             assert_eq!(works_for_python(&module(&format!("{packages}/{path}"))), expected, "{path}");
         }
         assert!(works_for_python(&module("/usr/bin/python3.12")));
+    }
+
+    #[test]
+    fn what_comes_with_python_is_told_from_what_others_installed() {
+        for (path, expected) in [
+            ("/usr/lib/python3.11/json/decoder.py", true),
+            ("/root/.pyenv/versions/3.13.0/lib/python3.13/threading.py", true),
+            ("/usr/local/lib/python3.13t/asyncio/runners.py", true),
+            ("/usr/lib/python311.zip/json/decoder.py", true),
+            ("<frozen importlib._bootstrap>", true),
+            ("/usr/lib/python3.11/site-packages/numpy/core/numeric.py", false),
+            ("/usr/local/lib/python3.11/dist-packages/yaml/loader.py", false),
+            ("/usr/lib/python3/dist-packages/yaml/loader.py", false),
+            ("/srv/app/lib/python3000.py", false),
+            ("/srv/app/cache.py", false),
+            ("<string>", false),
+        ] {
+            assert_eq!(is_library(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //!
 //! Functions of a language's library ([`plumbing`](crate::build::plumbing)) are passed over, at the innermost end and
 //! between callers; so are those of a machine that runs a language, and of libraries that make objects for it, where the
-//! functions are that it runs ([`Language`]).
+//! functions are that it runs ([`Language`]). Where nothing else is left, the library of such a language names the site.
 
 use std::fmt::Write as _;
 
 use crate::build::language::Language;
 use crate::build::plumbing::is_plumbing;
-use crate::model::profile::{Frame, Profile, Site};
-use crate::symbols::function_name::{short, without_middle};
+use crate::model::profile::{Frame, Location, Profile, Site};
+use crate::symbols::function_name::{short, without_file, without_middle};
 
 /// A caller's path is left as it is up to here.
 const CALLER_COLUMNS: usize = 40;
@@ -32,12 +32,14 @@ impl<'a> SiteName<'a> {
         let locations = site.locations.iter().filter_map(|&index| profile.locations.get(index));
         let frames = locations.flat_map(|location| location.frames.iter().map(move |frame| (frame, location)));
         let language = Language::of_site(profile, site);
-        let is_passed_over = |frame, location| {
-            let module = profile.module(location);
-            is_plumbing(frame, module, &profile.naming)
-                || language.is_some_and(|language| language.is_served_by(location, module))
+        let serves =
+            |location: &Location| language.is_some_and(|it| it.is_served_by(location, profile.module(location)));
+        let is_passed_over = |(frame, location): (&Frame, &Location)| {
+            serves(location) || is_plumbing(frame, profile.module(location), &profile.naming)
         };
-        let asked = frames.clone().enumerate().filter(|&(_, (frame, location))| !is_passed_over(frame, location));
+        let is_only_library = language.is_some() && frames.clone().all(is_passed_over);
+        let is_left_out = |of: (&Frame, &Location)| if is_only_library { serves(of.1) } else { is_passed_over(of) };
+        let asked = frames.clone().enumerate().filter(|&(_, frame)| !is_left_out(frame));
         let mut asked = asked.map(|(depth, (frame, _))| (depth, frame));
         let (depth, function) = asked.next().or_else(|| Some((0, frames.clone().next()?.0)))?;
         Some(Self { function, depth, callers: asked.map(|(_, frame)| frame).collect() })
@@ -46,8 +48,8 @@ impl<'a> SiteName<'a> {
     /// `store::put  store.rs:87 < server::handle < main`, with so many callers. Of long paths of callers the middle is
     /// left out.
     pub fn text(&self, callers: usize) -> String {
-        let mut text = short(&self.function.name);
-        // A function of Python's has its file in its name.
+        let mut text = short(without_file(self.function));
+        // A function of Python's of which no line is known has its file in its name.
         if let Some(place) = self.function.short_source().filter(|place| !text.ends_with(&format!("({place})"))) {
             let _ = write!(text, "  {place}");
         }

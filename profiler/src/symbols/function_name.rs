@@ -3,6 +3,8 @@
 //! A name may come from a symbol that is demangled, from debug information that knows no more than the function's own
 //! name (`handle_request<Store>`), or from a runtime (`insert (cache.py)`).
 
+use crate::model::profile::Frame;
+
 /// Longer symbols are shown as they are: demangling one could take very long.
 const LONGEST_MANGLED: usize = 16 * 1024;
 
@@ -52,6 +54,14 @@ pub(crate) fn any_of_its_symbols(symbol: &str) -> String {
 pub(crate) fn of_python(function: &str, file: &str) -> String {
     let short = file.rsplit('/').next().filter(|short| !short.is_empty()).unwrap_or(file);
     format!("{function} ({short})")
+}
+
+/// The name of a function without the file that it has in its name, if its line says where it is.
+pub fn without_file(frame: &Frame) -> &str {
+    let name = frame.name.as_str();
+    let file = frame.file.as_deref().filter(|_| frame.line.is_some()).and_then(|file| file.rsplit('/').next());
+    let without = file.and_then(|file| name.strip_suffix(')')?.strip_suffix(file)?.strip_suffix(" ("));
+    without.unwrap_or(name)
 }
 
 /// Whether a symbol says more than a function's own name.

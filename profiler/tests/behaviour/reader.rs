@@ -559,7 +559,7 @@ fn escape_sequences_in_names_do_not_reach_the_terminal() {
 }
 
 /// What the libraries of the two versions before wrote of `samples/csrc/leak.c 40`, with every allocation recorded: 40
-/// blocks of 1,024 bytes are left, and 1,000 blocks of 100 to 1,099 bytes were freed. In neither do stacks share frames.
+/// blocks of 1,024 bytes are left, and 1,000 blocks of 100 to 1,099 bytes were freed.
 #[test]
 fn segments_of_the_two_versions_before_are_read() {
     for version in [VERSION - 2, VERSION - 1] {

@@ -125,55 +125,27 @@ impl Calls {
         if ends || state == 0 || unsafe { Read::word(state + layout.thread) } != own {
             return;
         }
-        // SAFETY: as above. Frames that a thread's state leads to are whole: CPython makes each before it puts it there.
-        unsafe { self.walk(symbols, layout, state) };
-    }
-
-    /// # Safety
-    /// The state is the calling thread's, and CPython's structures are as the layout says.
-    unsafe fn walk(&mut self, symbols: &Symbols, layout: &'static Layout, state: usize) {
-        // SAFETY: the caller's promise, here and below.
-        let mut frame = unsafe {
-            match layout.first {
-                First::Of(at) => Read::word(state + at),
-                First::Behind(at, first) => Read::pointer(state + at).map_or(0, |behind| Read::word(behind + first)),
-            }
-        };
+        // SAFETY: as above.
+        let mut frame = unsafe { Frame::innermost(state, layout) };
         for _ in 0..FRAMES_MAX {
-            if frame == 0 || self.len == CALLS_MAX {
-                return;
-            }
-            let (code, byte) = unsafe {
-                let byte = |at| Read::byte(frame + at);
-                match layout.ends {
-                    Ends::Each => (Read::word(frame + layout.code), 1),
-                    Ends::Marked(at) | Ends::Before(at) => (Read::word(frame + layout.code), byte(at)),
-                }
-            };
-            if matches!(layout.ends, Ends::Before(_)) && byte == OWNED_BY_INTERPRETER {
-                if let Some(last) = self.len.checked_sub(1).and_then(|last| self.calls.get_mut(last)) {
-                    last.is_last = true;
-                }
-            } else if unsafe { objects::is_a(code, symbols.types[1]) }
-                && let Some(call) = self.calls.get_mut(self.len)
-            {
-                let at = unsafe {
-                    match layout.at {
-                        At::Units(at, unit) => (Read::word(frame + at) as i32).saturating_mul(unit).max(0) as usize,
-                        At::Pointer(at) => Read::word(frame + at).wrapping_sub(code + layout.sizes[0]),
-                    }
-                };
-                let is_last = !matches!(layout.ends, Ends::Before(_)) && byte != 0;
-                *call = Call { code, at: u32::try_from(at).unwrap_or(u32::MAX), is_last };
-                self.len += 1;
-            }
-            frame = unsafe { Read::word(frame + layout.previous) };
+            let Some(next) = frame.filter(|_| self.len < CALLS_MAX) else { return };
+            self.push(next, symbols);
+            frame = next.previous();
         }
     }
 
-    /// Forgets them.
-    pub fn clear(&mut self) {
-        self.len = 0;
+    fn push(&mut self, frame: Frame, symbols: &Symbols) {
+        let role = frame.role();
+        if role == Role::Between {
+            if let Some(last) = self.len.checked_sub(1).and_then(|last| self.calls.get_mut(last)) {
+                last.is_last = true;
+            }
+        } else if let Some(code) = frame.code(symbols)
+            && let Some(call) = self.calls.get_mut(self.len)
+        {
+            *call = Call { code, at: frame.at(code), is_last: role == Role::Last };
+            self.len += 1;
+        }
     }
 
     /// Those that were read last.
@@ -183,9 +155,87 @@ impl Calls {
 }
 
 impl Call {
+    #[cfg(test)]
+    pub(crate) fn testing(is_last: bool) -> Call {
+        Call { code: 0, at: 0, is_last }
+    }
+
     /// The function, as long as the thread that runs it is in the pool.
     pub fn function(&self) -> Option<Code> {
         interpreter().map(|interpreter| Code { address: self.code, layout: interpreter.layout })
+    }
+}
+
+/// Which of the frames that a call of the interpreter's runs one is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It called the one before it.
+    Inner,
+    /// It is the outermost.
+    Last,
+    /// It is no function's, and stands behind the outermost.
+    Between,
+}
+
+/// A frame of the calling thread's: who makes one says that it is, and CPython keeps it as long as it runs.
+#[derive(Clone, Copy)]
+struct Frame {
+    address: usize,
+    layout: &'static Layout,
+}
+
+impl Frame {
+    /// The innermost of a thread. CPython makes each frame whole before it puts it there.
+    ///
+    /// # Safety
+    /// The state is the calling thread's, and CPython's structures are as the layout says.
+    unsafe fn innermost(state: usize, layout: &'static Layout) -> Option<Frame> {
+        // SAFETY: the caller's promise.
+        let address = unsafe {
+            match layout.first {
+                First::Of(at) => Read::pointer(state + at)?,
+                First::Behind(at, first) => Read::pointer(Read::pointer(state + at)? + first)?,
+            }
+        };
+        Some(Frame { address, layout })
+    }
+
+    fn word(self, at: usize) -> usize {
+        // SAFETY: a frame's, which `innermost` and `previous` have from the thread's list.
+        unsafe { Read::word(self.address + at) }
+    }
+
+    fn previous(self) -> Option<Frame> {
+        let address = self.word(self.layout.previous);
+        (address != 0).then_some(Frame { address, ..self })
+    }
+
+    fn role(self) -> Role {
+        // SAFETY: as in `word`.
+        let byte = |at| unsafe { Read::byte(self.address + at) };
+        match self.layout.ends {
+            Ends::Each => Role::Last,
+            Ends::Marked(at) if byte(at) != 0 => Role::Last,
+            Ends::Before(at) if byte(at) == OWNED_BY_INTERPRETER => Role::Between,
+            Ends::Marked(_) | Ends::Before(_) => Role::Inner,
+        }
+    }
+
+    /// The code that it runs; `None` if that is no function's.
+    fn code(self, symbols: &Symbols) -> Option<usize> {
+        let [_, of_code, _] = symbols.types;
+        let code = self.word(self.layout.code);
+        // SAFETY: the place of a frame for the object that it runs.
+        unsafe { objects::is_a(code, of_code) }.then_some(code)
+    }
+
+    /// Bytes of bytecode before the instruction that it is at.
+    fn at(self, code: usize) -> u32 {
+        let at = match self.layout.at {
+            At::Units(at, unit) => (self.word(at) as i32).saturating_mul(unit).max(0) as usize,
+            At::Pointer(at) => self.word(at).wrapping_sub(code + self.layout.sizes[0]),
+        };
+        u32::try_from(at).unwrap_or(u32::MAX)
     }
 }
 

@@ -26,6 +26,13 @@ impl Read {
         unsafe { (address as *const usize).read_volatile() }
     }
 
+    /// # Safety
+    /// Half a word can be read there.
+    pub unsafe fn half(address: usize) -> u32 {
+        // SAFETY: the caller's promise, and as above.
+        unsafe { (address as *const u32).read_volatile() }
+    }
+
     /// A word that is an address, if it is not 0.
     ///
     /// # Safety
@@ -97,7 +104,7 @@ impl Code {
                 address: self.address,
                 name: Read::word(self.address + name),
                 table: Read::word(self.address + table),
-                first_line: Read::word(self.address + first_line) as u32,
+                first_line: Read::half(self.address + first_line),
             }
         }
     }
@@ -154,9 +161,9 @@ impl Bytes<'_> {
         let characters = string + layout.characters[usize::from(!is_ascii)];
         for at in 0..len {
             // SAFETY: as above.
-            let unit = (0..width).rev().fold(0, |unit, byte| {
-                unit << 8 | u32::from(unsafe { Read::byte(characters + at * width + byte) })
-            });
+            let unit = (0..width)
+                .rev()
+                .fold(0, |unit, byte| unit << 8 | u32::from(unsafe { Read::byte(characters + at * width + byte) }));
             let mut utf8 = [0; 4];
             let utf8 = char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut utf8);
             if self.len - before + utf8.len() > most {
@@ -197,7 +204,7 @@ mod tests {
         let wide = string(2, 2, false, &[0x2b, 0x8a, 0x9e, 0x8a]);
         let widest = string(2, 4, false, &[0x0d, 0xf4, 1, 0, b'!', 0, 0, 0]);
         let table = object(&[&[9, 0], &packed(b"\x80\x01linetab")[..]].concat());
-        for (name, said) in [(&ascii, "run"), (&latin, "café"), (&wide, "誫語"), (&widest, "🐍!")] {
+        for (name, said) in [(&ascii, "run"), (&latin, "café"), (&wide, "訫語"), (&widest, "🐍!")] {
             let mut code = object(&[0; 24]);
             code[112 / 8] = ascii.as_ptr() as u64;
             code[128 / 8] = name.as_ptr() as u64;

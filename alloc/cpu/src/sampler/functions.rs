@@ -5,8 +5,10 @@ use core::ops::Range;
 
 use poolscope_capture::{MAX_DEPTH, module_range};
 use poolscope_wire::python::{self, FUNCTION_WORDS};
+use poolscope_wire::stack_flags;
 
-use super::stack_table::StackTable;
+use super::recent_stacks;
+use super::stack_table::{CapturedStack, StackTable, hash};
 use crate::kernel::os;
 use crate::python::objects::Identity;
 use crate::python::{CALLS_MAX, Call, evaluate};
@@ -25,18 +27,11 @@ struct Known {
     number: u32,
 }
 
-/// A call of one of Python's functions.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    /// Its word of a stack.
-    word: u64,
-    /// It is the first that its call of the interpreter's ran.
-    is_last: bool,
-}
-
 /// What is written before it is looked up. It has no place on a program's stack.
 struct Scratch {
-    runs: [Run; CALLS_MAX],
+    /// The words of the calls that the interpreter runs.
+    runs: [u64; CALLS_MAX],
+    /// Those of the stack.
     words: [u64; MAX_DEPTH],
     function: [u64; FUNCTION_WORDS],
 }
@@ -55,17 +50,18 @@ impl Functions {
         Functions { known: core::ptr::null_mut(), places: 0, taken: 0, scratch: core::ptr::null_mut() }
     }
 
-    /// The frames of a stack with the calls that the interpreter ran in them, and whether all of them found room.
-    /// `None` without memory.
+    /// The index of a stack in which the interpreter ran these calls, added if it is new. `None` without memory.
+    ///
+    /// It is known by its words before they are put in order.
     #[cold]
     #[inline(never)]
-    pub fn weave(
+    pub fn intern(
         &mut self,
         segment: &Segment,
         stacks: &mut StackTable,
-        frames: &[u64],
+        stack: &CapturedStack<'_>,
         calls: &[Call],
-    ) -> Option<(&[u64], bool)> {
+    ) -> Option<u32> {
         if self.scratch.is_null() {
             self.scratch = os::map(size_of::<Scratch>()).cast();
         }
@@ -74,16 +70,29 @@ impl Functions {
         let mut count = 0;
         for (run, call) in runs.iter_mut().zip(calls) {
             let number = self.number(segment, stacks, call, function);
-            let word = python::Call { function: number?, at: Some(call.at) }.word()?;
-            *run = Run { word, is_last: call.is_last };
+            *run = python::Call { function: number?, at: Some(call.at) }.word()?;
             count += 1;
         }
+        let runs = runs.get(..count)?;
+        let hash = hash(stack, runs);
+        let is_deep = stack.frames.len() + count > MAX_DEPTH;
+        if !is_deep && let Some(known) = stacks.find(segment, hash, stack.len() + count) {
+            return Some(known);
+        }
         let evaluate = evaluate();
-        let is_deep = frames.len() + count > MAX_DEPTH;
         let interpreter = if is_deep { module_range(evaluate.start as usize) } else { None };
         let interpreter = interpreter.map_or(0..0, |range| range.start as u64..range.end as u64);
-        let len = weave(frames, runs.get(..count)?, &evaluate, &interpreter, words);
-        Some((words.get(..len.min(MAX_DEPTH))?, len <= MAX_DEPTH && count < CALLS_MAX))
+        let len = weave(stack.frames, runs, calls, &evaluate, &interpreter, words);
+        let is_whole = len <= MAX_DEPTH && count < CALLS_MAX;
+        let stack = CapturedStack {
+            frames: words.get(..len.min(MAX_DEPTH))?,
+            flags: stack.flags | if is_whole { 0 } else { stack_flags::TRUNCATED },
+            ..*stack
+        };
+        Some(match stacks.find(segment, hash, stack.len()).filter(|_| is_deep) {
+            Some(known) => known,
+            None => stacks.insert(segment, &stack, hash, recent_stacks::shelf),
+        })
     }
 
     /// The number of the function that a call is of.
@@ -159,15 +168,16 @@ impl Functions {
 /// that deep stacks have room for more of Python's. If that is empty, all stay.
 fn weave(
     frames: &[u64],
-    runs: &[Run],
+    runs: &[u64],
+    calls: &[Call],
     evaluate: &Range<u64>,
     interpreter: &Range<u64>,
     words: &mut [u64],
 ) -> usize {
     // A frame is where a call returns to, which may be the first address of what lies behind it.
-    let is_in = |range: &Range<u64>, frame: u64| range.contains(&frame.wrapping_sub(1));
-    let mut calls = frames.iter().filter(|frame| is_in(evaluate, **frame)).count();
-    let mut runs = runs.iter();
+    let is_in = |range: &Range<u64>, frame: u64| frame.wrapping_sub(1 + range.start) < range.end - range.start;
+    let last = frames.iter().rposition(|frame| is_in(evaluate, *frame));
+    let mut runs = runs.iter().zip(calls);
     let mut len = 0;
     let mut push = |word: u64| {
         if let Some(place) = words.get_mut(len) {
@@ -176,24 +186,24 @@ fn weave(
         len += 1;
     };
     let mut is_inside = false;
-    for &frame in frames {
+    for (at, &frame) in frames.iter().enumerate() {
         let is_call = is_in(evaluate, frame);
         is_inside |= is_call;
-        if !(is_inside && calls > 0 && is_in(interpreter, frame)) {
+        let is_outside = !is_inside || last.is_none_or(|last| at > last);
+        if is_outside || !is_in(interpreter, frame) {
             push(frame);
         }
         if is_call {
-            calls -= 1;
             // The outermost has all that are left, should a call have been overlooked.
-            for run in runs.by_ref() {
-                push(run.word);
-                if run.is_last && calls > 0 {
+            for (run, call) in runs.by_ref() {
+                push(*run);
+                if call.is_last && last != Some(at) {
                     break;
                 }
             }
         }
     }
-    runs.for_each(|run| push(run.word));
+    runs.for_each(|(run, _)| push(*run));
     len
 }
 
@@ -204,15 +214,16 @@ mod tests {
     const EVALUATE: Range<u64> = 100..200;
     const INTERPRETER: Range<u64> = 50..500;
 
-    /// Runs of one function each, of which those in capitals are the last of a call.
-    fn runs(names: &str) -> Vec<Run> {
-        let run = |name: u8| Run { word: u64::from(name.to_ascii_lowercase()), is_last: name.is_ascii_uppercase() };
-        names.bytes().map(run).collect()
+    /// Runs of functions and their calls, of which those in capitals are the last of one of the interpreter's.
+    fn runs(names: &str) -> (Vec<u64>, Vec<Call>) {
+        let run = |name: u8| (u64::from(name.to_ascii_lowercase()), Call::testing(name.is_ascii_uppercase()));
+        names.bytes().map(run).unzip()
     }
 
     fn woven(frames: &[u64], names: &str, interpreter: &Range<u64>) -> Vec<u64> {
         let mut words = [0; 16];
-        let len = weave(frames, &runs(names), &EVALUATE, interpreter, &mut words);
+        let (runs, calls) = runs(names);
+        let len = weave(frames, &runs, &calls, &EVALUATE, interpreter, &mut words);
         words[..len.min(16)].to_vec()
     }
 
@@ -237,8 +248,9 @@ mod tests {
         let [a, b] = [a, b].map(u64::from);
         // 600 is another library's, 60 allocated, 70 began.
         let frames = [60, 150, 80, 600, 80, 150, 70, 900];
-        assert_eq!(woven(&frames, "AB", &INTERPRETER), [60, a, 600, 150, b, 70, 900]);
+        assert_eq!(woven(&frames, "AB", &INTERPRETER), [60, a, 600, b, 70, 900]);
         let many = [150; 40];
-        assert_eq!(weave(&many, &runs("A"), &EVALUATE, &(0..0), &mut [0; 16]), 41);
+        let (runs, calls) = runs("A");
+        assert_eq!(weave(&many, &runs, &calls, &EVALUATE, &(0..0), &mut [0; 16]), 41);
     }
 }

@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use poolscope_capture::Caller;
 use poolscope_wire::reach::verdict;
-use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, stack_flags, thread_state};
+use poolscope_wire::{LiveRecord, OBJECT_ONE, Region, flags, kind, thread_state};
 
 use crate::census;
 use crate::entry::capture::{self, Stack};
@@ -456,19 +456,14 @@ impl Sampler {
         publish_samples(&segment, heap);
         self.modules.publish(&segment, self.stacks.len());
         let epoch = self.modules.epoch();
-        let (mut frames, mut flags) = (stack.frames(), stack.flags());
-        let calls = stack.calls();
-        if !calls.is_empty()
-            && let Some((woven, is_whole)) = self.functions.weave(&segment, &mut self.stacks, frames, calls)
-        {
-            frames = woven;
-            flags |= if is_whole { 0 } else { stack_flags::TRUNCATED };
-        }
+        let (frames, flags, calls) = (stack.frames(), stack.flags(), stack.calls());
         let label = heap.sampling.label.get();
         // One call, which the compiler then puts in here.
         let words = if label == 0 { &[] } else { self.labels.words(label) };
         let captured = CapturedStack { frames, label: words, flags, kind: due.kind, device: due.device, epoch };
-        let id = self.stacks.intern(&segment, &captured, recent_stacks::shelf);
+        let with_calls =
+            if calls.is_empty() { None } else { self.functions.intern(&segment, &mut self.stacks, &captured, calls) };
+        let id = with_calls.unwrap_or_else(|| self.stacks.intern(&segment, &captured, recent_stacks::shelf));
         if label != 0 {
             self.labels.took(label, id, bytes(due.size as u64, due.weight));
         }

@@ -141,21 +141,35 @@ impl StackTable {
     /// The index of a stack, added if it is new; [`UNKNOWN`] if there is no room. `shelf` says which stacks a new one is
     /// compared with.
     pub fn intern(&mut self, segment: &Segment, stack: &CapturedStack<'_>, shelf: impl FnOnce() -> usize) -> u32 {
-        let hash = hash(stack);
+        let hash = hash(stack, &[]);
+        self.find(segment, hash, stack.len()).unwrap_or_else(|| self.insert(segment, stack, hash, shelf))
+    }
+
+    /// The index of the stack of this hash that has so many words.
+    #[inline(always)]
+    pub fn find(&self, segment: &Segment, hash: u64, len: usize) -> Option<u32> {
         let mut at = hash as usize & (self.index_len - 1);
         loop {
             // SAFETY: `at` is below the index's length.
-            let entry = unsafe { *self.index.add(at) };
-            if entry == 0 {
-                break;
-            }
+            let number = unsafe { *self.index.add(at) }.checked_sub(1)?;
             // SAFETY: entries are indices of committed records.
-            let record = unsafe { &*segment.record::<StackRecord>(Region::Stacks, entry - 1) };
-            if record.hash == hash && usize::from(record.depth) == stack.len() {
-                return entry - 1;
+            let record = unsafe { &*segment.record::<StackRecord>(Region::Stacks, number) };
+            if record.hash == hash && usize::from(record.depth) == len {
+                return Some(number);
             }
             at = (at + 1) & (self.index_len - 1);
         }
+    }
+
+    /// Adds a stack that is not there; its index, or [`UNKNOWN`] if there is no room.
+    #[inline(always)]
+    pub fn insert(
+        &mut self,
+        segment: &Segment,
+        stack: &CapturedStack<'_>,
+        hash: u64,
+        shelf: impl FnOnce() -> usize,
+    ) -> u32 {
         let added = if self.has_room(segment) { self.add(segment, stack, hash, shelf()) } else { None };
         let Some(id) = added else {
             segment.header().dropped_stacks += 1;
@@ -284,14 +298,19 @@ pub fn bytes(size: u64, weight: u64) -> u64 {
     (u128::from(size) * u128::from(weight) / u128::from(OBJECT_ONE)) as u64
 }
 
-fn hash(stack: &CapturedStack<'_>) -> u64 {
+/// The hash of a stack, with what is to be told apart by more than its words.
+#[inline(always)]
+pub fn hash(stack: &CapturedStack<'_>, more: &[u64]) -> u64 {
     let mut hash =
         0x9e37_79b9_7f4a_7c15 ^ stack.epoch ^ u64::from(StackRecord::describe(0, stack.kind, stack.device)) << 48;
-    // Two loops: one over both takes more instructions for each frame.
+    // Loops of their own: one over all takes more instructions for each frame.
     for &frame in stack.frames {
         hash = (hash.rotate_left(5) ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
     for &word in stack.label {
+        hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    for &word in more {
         hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
     // Murmur3's finisher: the low bits pick the place in the index.

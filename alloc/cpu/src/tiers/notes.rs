@@ -8,8 +8,8 @@ use core::sync::atomic::AtomicPtr;
 
 use poolscope_capture::{MAX_DEPTH, ThreadState, Trail};
 
-use crate::python;
 use crate::layout::size_class::SMALL_CLASSES;
+use crate::python;
 use crate::sampling::budget::Budget;
 use crate::sampling::governor::Governor;
 use crate::sync::spin_lock::SpinLock;

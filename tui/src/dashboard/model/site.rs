@@ -12,7 +12,7 @@ use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
 use poolscope_profiler::model::naming::Naming;
 use poolscope_profiler::model::profile::{Frame, Location, Metric, Profile, Site};
 use poolscope_profiler::model::snapshot::Amount;
-use poolscope_profiler::symbols::function_name::short;
+use poolscope_profiler::symbols::function_name::{short, without_file};
 
 /// The name of a call site; the same for every reading, so it is made once.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -176,6 +176,8 @@ struct OfLocation {
 #[derive(Clone, Debug)]
 struct ShortName {
     name: Arc<str>,
+    /// The same where its place stands beside it.
+    at_its_place: Arc<str>,
     /// Its file and line.
     place: Option<Arc<str>>,
     /// It allocates on behalf of its caller.
@@ -190,11 +192,14 @@ impl ShortNames {
         self.of[at].get_or_insert_with(|| {
             let Some(location) = profile.locations.get(at) else { return OfLocation::default() };
             let (module, language) = (profile.module(location), Language::of(location));
-            // Python's functions have the file in their names.
-            let name = |frame: &Frame| ShortName {
-                name: short(&frame.name).into(),
-                place: frame.short_source().filter(|_| language != Some(Language::Python)).map(Arc::from),
-                is_plumbing: is_plumbing(frame, module, &profile.naming),
+            let name = |frame: &Frame| {
+                // Python's functions have the file in their names.
+                let place = frame.short_source().filter(|_| language != Some(Language::Python) || frame.line.is_some());
+                let name = Arc::from(short(&frame.name));
+                let alone = without_file(frame);
+                let at_its_place = if alone == frame.name { Arc::clone(&name) } else { short(alone).into() };
+                let is_plumbing = is_plumbing(frame, module, &profile.naming);
+                ShortName { name, at_its_place, place: place.map(Arc::from), is_plumbing }
             };
             OfLocation {
                 names: location.frames.iter().map(name).collect(),
@@ -210,14 +215,21 @@ pub(crate) fn text_of(profile: &Profile, site: &Site, names: &mut ShortNames) ->
     let mut text = SiteText { function: "(no stack)".into(), ..SiteText::default() };
     let (mut is_named, mut depth) = (false, 0);
     let language = site.locations.iter().find_map(|&at| names.of_location(profile, at).language);
+    // Where nothing but the library of such a language is left, that names the site.
+    let is_left = language.is_none_or(|language| {
+        site.locations.iter().any(|&at| {
+            let location = names.of_location(profile, at);
+            !location.serves.has(language) && location.names.iter().any(|name| !name.is_plumbing)
+        })
+    });
     for &at in site.locations.iter() {
         let location = names.of_location(profile, at);
         let serves = language.is_some_and(|language| location.serves.has(language));
         for name in &location.names {
-            let is_passed_over = name.is_plumbing || serves;
+            let is_passed_over = name.is_plumbing && is_left || serves;
             // All of them may be plumbing: the innermost it is, then.
             if depth == 0 || !is_passed_over && !is_named {
-                (text.function, text.frame, text.place) = (Arc::clone(&name.name), depth, name.place.clone());
+                (text.function, text.frame, text.place) = (Arc::clone(&name.at_its_place), depth, name.place.clone());
                 is_named = !is_passed_over;
             } else if !is_passed_over && text.callers.len() < CALLERS {
                 text.callers.push(Arc::clone(&name.name));
