@@ -68,7 +68,7 @@ impl Language {
     /// libraries that make objects for them.
     pub fn is_served_by(self, location: &Location, module: Option<&Module>) -> bool {
         match self {
-            Language::Python => module.is_some_and(python::works_for_python),
+            Language::Python => module.is_some_and(python::works_for_python) || location.has_no_name(),
             Language::JavaScript => javascript::is_machine(location, module) || javascript::is_nodes(location),
             Language::Java => java::is_machine(location, module) || java::is_library(location),
         }

@@ -268,6 +268,11 @@ impl Location {
         self.frames.last()?.name.strip_prefix(LABEL).filter(|_| self.module.is_none())
     }
 
+    /// Whether no symbol is known of it.
+    pub fn has_no_name(&self) -> bool {
+        self.frames.iter().all(Frame::is_placeholder)
+    }
+
     /// A name for an address of which no symbol is known: `[libfoo.so+0x1234]`, with the offset that `objdump` and
     /// `addr2line` take.
     pub fn placeholder(module: Option<&Module>, address: u64) -> Frame {

@@ -32,7 +32,8 @@ pub enum Ends {
     Before(usize),
 }
 
-/// What the owner of a frame is where the interpreter made it for itself (`FRAME_OWNED_BY_CSTACK`).
+/// What the owner of a frame is at least where the interpreter made it for itself (`FRAME_OWNED_BY_CSTACK`, and from
+/// 3.14 on `FRAME_OWNED_BY_INTERPRETER`, too).
 pub const OWNED_BY_INTERPRETER: u8 = 3;
 
 /// A version's structures.
@@ -47,6 +48,8 @@ pub struct Layout {
     /// In a frame: the one that called it, its code, how far it has come, and whether it is the last.
     pub previous: usize,
     pub code: usize,
+    /// Bits of the word that has the code, which are no part of its address.
+    pub tag: usize,
     pub at: At,
     pub ends: Ends,
     /// In code: the path of its file, its name with those of what it is in as far as the version knows them, its first
@@ -67,6 +70,7 @@ const V8: Layout = Layout {
     first: First::Of(24),
     previous: 24,
     code: 32,
+    tag: 0,
     at: At::Units(104, 1),
     ends: Ends::Each,
     file: 104,
@@ -86,6 +90,7 @@ const V11: Layout = Layout {
     first: First::Behind(56, 8),
     previous: 48,
     code: 32,
+    tag: 0,
     at: At::Pointer(56),
     ends: Ends::Marked(68),
     file: 112,
@@ -111,7 +116,9 @@ const V12: Layout = Layout {
 
 const V13: Layout = Layout { minor: 13, sizes: [200, 136], thread: 152, first: First::Of(72), ..V12 };
 
-static LAYOUTS: [Layout; 6] = [V8, Layout { minor: 9, ..V8 }, V10, V11, V12, V13];
+const V14: Layout = Layout { minor: 14, sizes: [208, 152], ends: Ends::Before(74), tag: 3, ..V13 };
+
+static LAYOUTS: [Layout; 7] = [V8, Layout { minor: 9, ..V8 }, V10, V11, V12, V13, V14];
 
 /// That of CPython 3.`minor`, if it is known.
 pub fn of_version(minor: u32) -> Option<&'static Layout> {

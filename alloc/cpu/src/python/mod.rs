@@ -52,9 +52,18 @@ pub struct Calls {
     len: usize,
 }
 
+/// Where the interpreter's code lies.
+pub struct Ranges {
+    /// What runs functions.
+    pub evaluate: Range<u64>,
+    /// The file that it is in.
+    pub module: Range<u64>,
+}
+
 struct Interpreter {
     symbols: Symbols,
     layout: &'static Layout,
+    ranges: Ranges,
 }
 
 /// Null where there is no CPython, or none whose structures are known. It is set once, and its memory stays.
@@ -79,8 +88,11 @@ pub unsafe fn begin(symbols: Symbols) {
     let Some(layout) = layout else { return };
     let place: *mut Interpreter = crate::kernel::os::map(size_of::<Interpreter>()).cast();
     if !place.is_null() {
+        let (start, end) = symbols.evaluate;
+        let module = poolscope_capture::module_range(start).map_or(0..0, |range| range.start as u64..range.end as u64);
+        let ranges = Ranges { evaluate: start as u64..end as u64, module };
         // SAFETY: just mapped, for as long as the process runs.
-        unsafe { place.write(Interpreter { symbols, layout }) };
+        unsafe { place.write(Interpreter { symbols, layout, ranges }) };
         INTERPRETER.store(place, Ordering::Release);
     }
 }
@@ -102,12 +114,9 @@ pub fn is_there() -> bool {
     !INTERPRETER.load(Ordering::Relaxed).is_null()
 }
 
-/// The code by which it runs functions.
-pub fn evaluate() -> Range<u64> {
-    interpreter().map_or(0..0, |interpreter| {
-        let (start, end) = interpreter.symbols.evaluate;
-        start as u64..end as u64
-    })
+/// Where its code lies.
+pub fn ranges() -> Option<&'static Ranges> {
+    interpreter().map(|interpreter| &interpreter.ranges)
 }
 
 impl Calls {
@@ -115,7 +124,7 @@ impl Calls {
     #[cold]
     pub fn read(&mut self) {
         self.len = 0;
-        let Some(Interpreter { symbols, layout }) = interpreter() else { return };
+        let Some(Interpreter { symbols, layout, .. }) = interpreter() else { return };
         // SAFETY: functions that may be called at any time. Both look at a word or two of CPython's, and take no lock.
         let (state, ends) = unsafe { ((symbols.thread_state)() as usize, (symbols.is_finalizing)() != 0) };
         // SAFETY: asks for the thread's own number.
@@ -216,7 +225,7 @@ impl Frame {
         match self.layout.ends {
             Ends::Each => Role::Last,
             Ends::Marked(at) if byte(at) != 0 => Role::Last,
-            Ends::Before(at) if byte(at) == OWNED_BY_INTERPRETER => Role::Between,
+            Ends::Before(at) if byte(at) >= OWNED_BY_INTERPRETER => Role::Between,
             Ends::Marked(_) | Ends::Before(_) => Role::Inner,
         }
     }
@@ -224,7 +233,7 @@ impl Frame {
     /// The code that it runs; `None` if that is no function's.
     fn code(self, symbols: &Symbols) -> Option<usize> {
         let [_, of_code, _] = symbols.types;
-        let code = self.word(self.layout.code);
+        let code = self.word(self.layout.code) & !self.layout.tag;
         // SAFETY: the place of a frame for the object that it runs.
         unsafe { objects::is_a(code, of_code) }.then_some(code)
     }
@@ -248,7 +257,7 @@ mod tests {
         assert_eq!(minor(b"3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0]"), Some(11));
         assert_eq!(minor(b"3.8.18 (default)"), Some(8));
         assert_eq!(minor(b"2.7.18 (default)"), None);
-        assert!(layout::of_version(8).is_some() && layout::of_version(13).is_some());
-        assert!(layout::of_version(7).is_none() && layout::of_version(14).is_none());
+        assert!(layout::of_version(8).is_some() && layout::of_version(14).is_some());
+        assert!(layout::of_version(7).is_none() && layout::of_version(15).is_none());
     }
 }

@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use poolscope_capture::{MAX_DEPTH, module_range};
+use poolscope_capture::MAX_DEPTH;
 use poolscope_wire::python::{self, FUNCTION_WORDS};
 use poolscope_wire::stack_flags;
 
@@ -11,7 +11,7 @@ use super::recent_stacks;
 use super::stack_table::{CapturedStack, StackTable, hash};
 use crate::kernel::os;
 use crate::python::objects::Identity;
-use crate::python::{CALLS_MAX, Call, evaluate};
+use crate::python::{CALLS_MAX, Call, Ranges, ranges};
 use crate::segment::Segment;
 
 /// Places for functions at first, a power of two: two pages.
@@ -79,10 +79,7 @@ impl Functions {
         if !is_deep && let Some(known) = stacks.find(segment, hash, stack.len() + count) {
             return Some(known);
         }
-        let evaluate = evaluate();
-        let interpreter = if is_deep { module_range(evaluate.start as usize) } else { None };
-        let interpreter = interpreter.map_or(0..0, |range| range.start as u64..range.end as u64);
-        let len = weave(stack.frames, runs, calls, &evaluate, &interpreter, words);
+        let len = weave(stack.frames, (runs, calls), ranges()?, is_deep, words);
         let is_whole = len <= MAX_DEPTH && count < CALLS_MAX;
         let stack = CapturedStack {
             frames: words.get(..len.min(MAX_DEPTH))?,
@@ -161,22 +158,29 @@ impl Functions {
     }
 }
 
-/// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls, which are in
-/// `evaluate`, the functions that this one ran. Returns how many words that takes; those that find no room are left out.
+/// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls the functions that this
+/// one ran. Where none of its calls is known, as in an interpreter whose instructions are functions of their own, all of
+/// them stand behind the innermost of its frames. Returns how many words that takes; those that find no room are left
+/// out.
 ///
-/// What is in `interpreter` is left out between the innermost and the outermost of these calls, and they are, too: so
-/// that deep stacks have room for more of Python's. If that is empty, all stay.
+/// A stack that `is_deep` does without the interpreter's frames from the innermost of its calls to the outermost, so that
+/// there is room for more of Python's.
 fn weave(
     frames: &[u64],
-    runs: &[u64],
-    calls: &[Call],
-    evaluate: &Range<u64>,
-    interpreter: &Range<u64>,
+    (runs, calls): (&[u64], &[Call]),
+    interpreter: &Ranges,
+    is_deep: bool,
     words: &mut [u64],
 ) -> usize {
     // A frame is where a call returns to, which may be the first address of what lies behind it.
     let is_in = |range: &Range<u64>, frame: u64| frame.wrapping_sub(1 + range.start) < range.end - range.start;
-    let last = frames.iter().rposition(|frame| is_in(evaluate, *frame));
+    let last = frames.iter().rposition(|frame| is_in(&interpreter.evaluate, *frame));
+    let ends_at = || {
+        let first = frames.iter().position(|frame| is_in(&interpreter.module, *frame))?;
+        let behind = frames.iter().skip(first).position(|frame| !is_in(&interpreter.module, *frame))?;
+        Some(first + behind)
+    };
+    let unknown_at = if last.is_none() { ends_at() } else { None };
     let mut runs = runs.iter().zip(calls);
     let mut len = 0;
     let mut push = |word: u64| {
@@ -187,10 +191,13 @@ fn weave(
     };
     let mut is_inside = false;
     for (at, &frame) in frames.iter().enumerate() {
-        let is_call = is_in(evaluate, frame);
+        let is_call = is_in(&interpreter.evaluate, frame);
         is_inside |= is_call;
-        let is_outside = !is_inside || last.is_none_or(|last| at > last);
-        if is_outside || !is_in(interpreter, frame) {
+        let is_between = is_inside && last.is_some_and(|last| at <= last);
+        if unknown_at == Some(at) {
+            runs.by_ref().for_each(|(run, _)| push(*run));
+        }
+        if !(is_deep && is_between && is_in(&interpreter.module, frame)) {
             push(frame);
         }
         if is_call {
@@ -211,8 +218,7 @@ fn weave(
 mod tests {
     use super::*;
 
-    const EVALUATE: Range<u64> = 100..200;
-    const INTERPRETER: Range<u64> = 50..500;
+    const INTERPRETER: Ranges = Ranges { evaluate: 100..200, module: 50..500 };
 
     /// Runs of functions and their calls, of which those in capitals are the last of one of the interpreter's.
     fn runs(names: &str) -> (Vec<u64>, Vec<Call>) {
@@ -220,10 +226,10 @@ mod tests {
         names.bytes().map(run).unzip()
     }
 
-    fn woven(frames: &[u64], names: &str, interpreter: &Range<u64>) -> Vec<u64> {
+    fn woven(frames: &[u64], names: &str, is_deep: bool) -> Vec<u64> {
         let mut words = [0; 16];
         let (runs, calls) = runs(names);
-        let len = weave(frames, &runs, &calls, &EVALUATE, interpreter, &mut words);
+        let len = weave(frames, (&runs, &calls), &INTERPRETER, is_deep, &mut words);
         words[..len.min(16)].to_vec()
     }
 
@@ -231,15 +237,15 @@ mod tests {
     fn each_call_of_the_interpreter_is_followed_by_the_functions_that_it_ran() {
         let [a, b, c] = *b"abc";
         let [a, b, c] = [a, b, c].map(u64::from);
-        let none = 0..0;
         // Return addresses: 200 is in the last instruction's call, 100 is what lies before.
-        assert_eq!(woven(&[60, 150, 70, 200, 900], "aBC", &none), [60, 150, a, b, 70, 200, c, 900]);
-        assert_eq!(woven(&[60, 100, 150], "AB", &none), [60, 100, 150, a, b]);
-        // Without a call that is known, they are at the end; with one that is overlooked, at the outermost.
-        assert_eq!(woven(&[60, 900], "A", &none), [60, 900, a]);
-        assert_eq!(woven(&[150, 900], "ABC", &none), [150, a, b, c, 900]);
+        assert_eq!(woven(&[60, 150, 70, 200, 900], "aBC", false), [60, 150, a, b, 70, 200, c, 900]);
+        assert_eq!(woven(&[60, 100, 150], "AB", false), [60, 100, 150, a, b]);
+        // Without a call that is known, they are behind the interpreter; with one that is overlooked, at the outermost.
+        assert_eq!(woven(&[900, 60, 70, 901, 80], "AB", false), [900, 60, 70, a, b, 901, 80]);
+        assert_eq!(woven(&[900, 901], "A", false), [900, 901, a]);
+        assert_eq!(woven(&[150, 900], "ABC", false), [150, a, b, c, 900]);
         // A call that ran nothing of which anybody knows.
-        assert_eq!(woven(&[150, 160, 900], "A", &none), [150, a, 160, 900]);
+        assert_eq!(woven(&[150, 160, 900], "A", false), [150, a, 160, 900]);
     }
 
     #[test]
@@ -248,9 +254,9 @@ mod tests {
         let [a, b] = [a, b].map(u64::from);
         // 600 is another library's, 60 allocated, 70 began.
         let frames = [60, 150, 80, 600, 80, 150, 70, 900];
-        assert_eq!(woven(&frames, "AB", &INTERPRETER), [60, a, 600, b, 70, 900]);
+        assert_eq!(woven(&frames, "AB", true), [60, a, 600, b, 70, 900]);
         let many = [150; 40];
         let (runs, calls) = runs("A");
-        assert_eq!(weave(&many, &runs, &calls, &EVALUATE, &(0..0), &mut [0; 16]), 41);
+        assert_eq!(weave(&many, (&runs, &calls), &INTERPRETER, false, &mut [0; 16]), 41);
     }
 }
