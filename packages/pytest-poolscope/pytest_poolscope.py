@@ -45,6 +45,10 @@ class Block(ctypes.Structure):
     ]
 
 
+class Function(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char * 256), ("file", ctypes.c_char * 512), ("line", ctypes.c_uint32)]
+
+
 class Module(ctypes.Structure):
     _fields_ = [
         ("file", ctypes.c_char_p),
@@ -115,12 +119,31 @@ class Window:
         return self.counts.peak, left
 
     def frame(self, address):
-        module = Module()
+        function, module = Function(), Module()
+        if self.library.poolscope_heapcheck_python(ctypes.c_uint64(address), ctypes.byref(function)) == 0:
+            name, file = (text.decode(errors="replace") for text in (function.name, function.file))
+            return StackFrame(name, file, function.line)
         if self.library.dladdr(ctypes.c_void_p(address - 1), ctypes.byref(module)) == 0:
             return StackFrame(f"[{address:#x}]", "???", 0)
         file = (module.file or b"???").decode(errors="replace")
         symbol = module.symbol.decode(errors="replace") if module.symbol else f"[+{address - (module.base or 0):#x}]"
         return StackFrame(symbol, file, 0)
+
+
+def is_python(frame):
+    return frame.lineno > 0
+
+
+def shown(frames):
+    """The innermost frames that say who it was: those of Python, if there are any, and what they called first."""
+    first = next((at for at, frame in enumerate(frames) if is_python(frame)), None)
+    if first is None:
+        return frames[:8]
+    return frames[: min(first, 1)] + tuple(filter(is_python, frames))[:7]
+
+
+def said(frame):
+    return f"{frame.function} ({frame.filename}" + (f":{frame.lineno})" if is_python(frame) else ")")
 
 
 def too_much(limit, took):
@@ -149,7 +172,7 @@ def limit_leaks(window, limit, filter_fn):
     lines = [f"Test was allowed to leak {words(limit)} from each call stack, and leaked more:"]
     for size, stack in over:
         lines.append(f"  {words(size)}:")
-        lines += [f"    {frame.function} ({frame.filename})" for frame in stack.frames[:8]]
+        lines += [f"    {frame}" for frame in map(said, shown(stack.frames))]
     return "\n".join(lines)
 
 

@@ -59,6 +59,13 @@ def test_leaks_just_its_limit():
 def test_leaves_out_a_file_that_it_knows():
     leaky.lose(50_000)
 
+def lose_on_purpose():
+    leaky.lose(50_000)
+
+@pytest.mark.limit_leaks("10 KB", filter_fn=lambda stack: all(f.function != "lose_on_purpose" for f in stack.frames))
+def test_leaves_out_a_function_of_pythons_that_it_knows():
+    lose_on_purpose()
+
 @pytest.mark.limit_memory(limit="1 kB")
 def test_takes_nothing():
     pass
@@ -155,6 +162,8 @@ fn marks_limit_what_a_test_takes_and_leaves() {
         "Test was limited to 1.0MiB but allocated 1.9MiB",
         "Test was allowed to leak 10.0KiB from each call stack, and leaked more:",
         "    lose_a_block (",
+        "    test_leaks_much (",
+        "test_leaky.py:43)",
         "assert 1 == 2",
         "a test may have one of the marks",
         "'a lot' is no amount of memory",

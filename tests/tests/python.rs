@@ -68,3 +68,47 @@ fn stacks_have_the_functions_and_lines_that_python_says_it_runs() {
         running.finish();
     }
 }
+
+#[test]
+fn a_function_that_is_called_through_its_perf_map_stands_in_a_stack_once() {
+    for python in pythons::from_version(12) {
+        let pool = Pool::new();
+        let (mut running, said) = start(&pool, &python, &["-X", "perf"]);
+        let pid = running.pid().to_string();
+        assert_same_calls(&pool.json(&["report", &pid, "--json"]), &said);
+        running.send("\n");
+        running.finish();
+    }
+}
+
+#[test]
+fn a_process_that_was_killed_has_the_functions_that_it_ran() {
+    let pool = Pool::new();
+    let (running, said) = start(&pool, Path::new("/usr/bin/python3"), &[]);
+    let segment = pool.segment(running.pid()).expect("has a segment");
+    running.signal(libc::SIGKILL);
+    running.finish();
+    assert_same_calls(&pool.json(&["report", &segment.path.to_string_lossy(), "--json"]), &said);
+}
+
+#[test]
+fn a_forked_child_has_the_functions_of_its_parent_and_its_own() {
+    let pool = Pool::new();
+    let script = "import os, sys, time\n\
+                  def parent():\n    return bytearray(200000)\n\
+                  def child():\n    return bytearray(300000)\n\
+                  kept = [parent()]\n\
+                  pid = os.fork()\n\
+                  if pid == 0:\n    kept.append(child())\n    print('ready', os.getpid(), flush=True)\n    \
+                  time.sleep(60)\n\
+                  sys.stdin.readline()\nos.kill(pid, 9)\n";
+    let mut running = pool.program("/usr/bin/python3").args(["-c", script]).env("POOLSCOPE_PERIOD", "1").start();
+    let ready = running.wait_for_line("ready");
+    let child = ready.trim().rsplit(' ').next().expect("has a number");
+    let report = pool.json(&["report", child, "--json"]);
+    for (bytes, expected) in [(200_001, "parent:3;<module>:6"), (300_001, "child:5;<module>:9")] {
+        assert_eq!(calls(site_of(&report, bytes)).0, expected);
+    }
+    running.send("\n");
+    running.finish();
+}

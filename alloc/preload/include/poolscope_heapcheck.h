@@ -77,8 +77,8 @@ struct poolscope_heapcheck_counts {
 /* 0, or -1 if the scope has ended or is not counted: 255 are at a time. */
 POOLSCOPE_API int poolscope_heapcheck_count(uint64_t scope, struct poolscope_heapcheck_counts *counts) POOLSCOPE_NOTHROW;
 
-/* A block that is in use, with the return addresses of the stack that allocated it, innermost first. `depth` says how
- * many there are, of which the first 32 are here. */
+/* A block that is in use, with the stack that allocated it, innermost first: return addresses, and calls of Python's
+ * functions. `depth` says how many there are, of which the first 32 are here. */
 struct poolscope_heapcheck_block {
     uint64_t address;
     uint64_t bytes;
@@ -89,6 +89,17 @@ struct poolscope_heapcheck_block {
 /* Writes down the blocks of a scope that are in use, `room` of them at most. Returns how many there are. */
 POOLSCOPE_API uint64_t poolscope_heapcheck_blocks(uint64_t scope, struct poolscope_heapcheck_block *blocks,
                                                   uint64_t room) POOLSCOPE_NOTHROW;
+
+/* A function of Python's, and the line that it was at. */
+struct poolscope_heapcheck_function {
+    char name[256];
+    char file[512];
+    uint32_t line;
+};
+
+/* Says which function of Python's a frame of a block's stack is a call of. 0, or -1 if it is a return address. */
+POOLSCOPE_API int poolscope_heapcheck_python(uint64_t frame, struct poolscope_heapcheck_function *function)
+    POOLSCOPE_NOTHROW;
 
 /* Ends a scope, in the thread that began it. 0 if it left nothing, or no more than `limits` allow; 1 if it left more;
  * -1 if that is not known, since records found no room. `limits` and `result` may be null. */

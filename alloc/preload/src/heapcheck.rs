@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use poolscope_cpu as pool;
 use poolscope_cpu::leaks::{self, Ignored};
+use poolscope_wire::python::{FILE_MAX, NAME_MAX};
 
 use crate::judge::{self, Judgement};
 
@@ -93,6 +94,33 @@ pub unsafe extern "C" fn poolscope_heapcheck_blocks(scope: u64, blocks: *mut Hea
         found += 1;
     });
     found
+}
+
+/// A function of Python's, and the line that it was at. Texts end with a zero byte.
+#[repr(C)]
+pub struct HeapcheckFunction {
+    name: [u8; NAME_MAX + 1],
+    file: [u8; FILE_MAX + 1],
+    line: u32,
+}
+
+/// Says which function of Python's a frame of a block's stack is a call of. 0, or -1 if it is an address.
+///
+/// # Safety
+/// `function` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poolscope_heapcheck_python(frame: u64, function: *mut HeapcheckFunction) -> c_int {
+    // SAFETY: the caller's promise. Zeroes are a value of it.
+    let into = unsafe {
+        function.write_bytes(0, 1);
+        &mut *function
+    };
+    let is_one = pool::scope::with_python_call(frame, |function, line| {
+        into.name.iter_mut().take(NAME_MAX).zip(function.name()).for_each(|(to, byte)| *to = byte);
+        into.file.iter_mut().take(FILE_MAX).zip(function.file()).for_each(|(to, byte)| *to = byte);
+        into.line = line;
+    });
+    if is_one { 0 } else { -1 }
 }
 
 /// Ends a scope.

@@ -6,6 +6,10 @@
 //! ([`kind::FUNCTION`](crate::kind::FUNCTION)): its name, its file, and CPython's table of its lines, as it is
 //! ([`Function`]). Readers work the line out.
 
+mod lines;
+
+pub use lines::line;
+
 /// The upper part of a call's word: no code lies at such an address.
 const MARK: u64 = 0x5059 << 48;
 
@@ -121,6 +125,12 @@ impl<'a> Function<'a> {
 
     fn bytes(&self, from: usize, len: u16) -> impl Iterator<Item = u8> + use<'a> {
         self.rest.iter().flat_map(|word| word.to_le_bytes()).skip(from).take(len.into())
+    }
+
+    /// The line that it was at, or that of its `def` where that is not known.
+    pub fn line(&self, at: Option<u32>) -> u32 {
+        let Head { first_line, lines, .. } = self.head;
+        at.and_then(|at| line(lines, first_line, self.table(), at)).unwrap_or(first_line)
     }
 
     /// Its name, in UTF-8.

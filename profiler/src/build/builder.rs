@@ -11,7 +11,7 @@ use std::sync::Arc;
 use poolscope_wire::{DeviceCounter, label, python};
 
 use crate::build::module_index::ModuleIndex;
-use crate::build::{pool_frames, python_lines};
+use crate::build::pool_frames;
 use crate::model::functions::{Function, Functions};
 use crate::model::memory::Place;
 use crate::model::naming::Naming;
@@ -512,13 +512,12 @@ impl KnownStacks {
     }
 }
 
-/// A function of Python's, with the line that it was at, or of its `def` where that is not known.
+/// A function of Python's, with the line that it was at.
 fn frame_of_python(function: &Function, at: Option<u32>) -> Frame {
-    let line = at.and_then(|at| python_lines::line(function, at)).unwrap_or(function.first_line);
     Frame {
         name: function_name::of_python(&function.name, &function.file),
         file: Some(function.file.clone()),
-        line: Some(line),
+        line: Some(function.line(at)),
         ..Frame::default()
     }
 }

@@ -9,5 +9,4 @@ mod module_index;
 pub mod plumbing;
 pub(crate) mod pool_frames;
 pub mod python;
-mod python_lines;
 pub mod site_name;

@@ -37,6 +37,14 @@ impl Function {
     }
 }
 
+impl Function {
+    /// The line that it was at, or that of its `def` where that is not known.
+    pub fn line(&self, at: Option<u32>) -> u32 {
+        let line = |at| python::line(self.lines, self.first_line, self.table.iter().copied(), at);
+        at.and_then(line).unwrap_or(self.first_line)
+    }
+}
+
 /// The functions of a process by their numbers, which words of stacks name ([`python::Call`]). Copies share them.
 #[derive(Clone, Debug, Default)]
 pub struct Functions(Arc<HashMap<u32, Function>>);

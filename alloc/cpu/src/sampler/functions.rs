@@ -189,7 +189,7 @@ fn weave(
         }
         len += 1;
     };
-    let mut is_inside = false;
+    let (mut is_inside, mut was_call) = (false, false);
     for (at, &frame) in frames.iter().enumerate() {
         let is_call = is_in(&interpreter.evaluate, frame);
         is_inside |= is_call;
@@ -197,9 +197,12 @@ fn weave(
         if unknown_at == Some(at) {
             runs.by_ref().for_each(|(run, _)| push(*run));
         }
-        if !(is_deep && is_between && is_in(&interpreter.module, frame)) {
+        // With `-X perf`, what calls the interpreter for a function is generated code, and no module's.
+        let is_interpreters = is_in(&interpreter.module, frame) || was_call;
+        if !(is_deep && is_between && is_interpreters) {
             push(frame);
         }
+        was_call = is_call;
         if is_call {
             // The outermost has all that are left, should a call have been overlooked.
             for (run, call) in runs.by_ref() {
@@ -250,11 +253,12 @@ mod tests {
 
     #[test]
     fn deep_stacks_do_without_the_interpreter_between_its_calls() {
-        let [a, b] = *b"ab";
-        let [a, b] = [a, b].map(u64::from);
+        let [a, b, c] = *b"abc";
+        let [a, b, c] = [a, b, c].map(u64::from);
         // 600 is another library's, 60 allocated, 70 began.
-        let frames = [60, 150, 80, 600, 80, 150, 70, 900];
-        assert_eq!(woven(&frames, "AB", true), [60, a, 600, b, 70, 900]);
+        // 601 is generated code.
+        let frames = [60, 150, 80, 600, 80, 150, 601, 80, 150, 70, 900];
+        assert_eq!(woven(&frames, "ABC", true), [60, a, 600, b, c, 70, 900]);
         let many = [150; 40];
         let (runs, calls) = runs("A");
         assert_eq!(weave(&many, (&runs, &calls), &INTERPRETER, false, &mut [0; 16]), 41);

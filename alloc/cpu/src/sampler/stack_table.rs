@@ -377,6 +377,12 @@ fn stored(segment: &Segment, first: u32, count: u32) -> Option<&[u64]> {
         .then(|| unsafe { core::slice::from_raw_parts(segment.record::<u64>(Region::Frames, first), count as usize) })
 }
 
+/// The words of a function of Python's.
+pub fn function(segment: &Segment, number: u32) -> Option<&[u64]> {
+    let (words, outer) = inner(segment, number);
+    (!words.is_empty() && outer.is_none()).then_some(words)
+}
+
 /// The inner words that a stack has of its own, and where it goes on. What the file says is only believed if it is so.
 fn inner(segment: &Segment, stack: u32) -> (&[u64], Option<Outer>) {
     if !segment.is_committed(Region::Stacks, stack.saturating_add(1)) {

@@ -3,26 +3,26 @@
 //! Three formats: steps of bytecode and lines until 3.9 (`Objects/lnotab_notes.txt`), ranges in 3.10 (PEP 626), and
 //! since 3.11 entries with columns and ends of lines, too (`Objects/locations.md`).
 
-use poolscope_wire::python::Lines;
+use core::iter::Peekable;
 
-use crate::model::functions::Function;
+use super::Lines;
 
-/// The line of the instruction `at` bytes behind the first of a function. `None` where the table says that there is
-/// none, or does not reach so far.
-pub(crate) fn line(function: &Function, at: u32) -> Option<u32> {
-    let first = i64::from(function.first_line);
-    let line = match function.lines {
-        Lines::Steps => by_steps(&function.table, first, at),
-        Lines::Ranges => by_ranges(&function.table, first, at),
-        Lines::Locations => by_locations(&function.table, first, at),
+/// The line of the instruction `at` bytes behind the first of a function, which begins in line `first` and has this
+/// table. `None` where the table says that there is none, or does not reach so far.
+pub fn line(lines: Lines, first: u32, table: impl Iterator<Item = u8>, at: u32) -> Option<u32> {
+    let first = i64::from(first);
+    let line = match lines {
+        Lines::Steps => by_steps(table, first, at),
+        Lines::Ranges => by_ranges(table, first, at),
+        Lines::Locations => by_locations(table.peekable(), first, at),
     };
     line.and_then(|line| u32::try_from(line).ok())
 }
 
 /// Pairs of bytes: so much further in the bytecode it is another line. The last line goes on to the end.
-fn by_steps(table: &[u8], mut line: i64, at: u32) -> Option<i64> {
+fn by_steps(mut table: impl Iterator<Item = u8>, mut line: i64, at: u32) -> Option<i64> {
     let mut reached = 0;
-    for &[bytes, lines] in table.as_chunks().0 {
+    while let (Some(bytes), Some(lines)) = (table.next(), table.next()) {
         reached += u32::from(bytes);
         if reached > at {
             break;
@@ -33,10 +33,10 @@ fn by_steps(table: &[u8], mut line: i64, at: u32) -> Option<i64> {
 }
 
 /// Pairs of bytes: the next so many bytes are of another line, or of none.
-fn by_ranges(table: &[u8], mut line: i64, at: u32) -> Option<i64> {
+fn by_ranges(mut table: impl Iterator<Item = u8>, mut line: i64, at: u32) -> Option<i64> {
     const NONE: i8 = -128;
     let mut end = 0;
-    for &[bytes, lines] in table.as_chunks().0 {
+    while let (Some(bytes), Some(lines)) = (table.next(), table.next()) {
         let lines = lines as i8;
         if lines != NONE {
             line += i64::from(lines);
@@ -50,17 +50,13 @@ fn by_ranges(table: &[u8], mut line: i64, at: u32) -> Option<i64> {
 }
 
 /// Entries that begin with a byte whose highest bit is set: what kind it is, and how many units of two bytes it is of.
-fn by_locations(table: &[u8], mut line: i64, at: u32) -> Option<i64> {
+fn by_locations(mut table: Peekable<impl Iterator<Item = u8>>, mut line: i64, at: u32) -> Option<i64> {
     let mut end = 0;
-    let mut rest = table;
-    while let Some((&head, behind)) = rest.split_first() {
-        let len = behind.iter().take_while(|byte| **byte & 0x80 == 0).count();
-        let (entry, others) = behind.split_at(len);
-        rest = others;
+    while let Some(head) = table.next() {
         let has_line = match head >> 3 & 0xf {
             15 => false,
             13 | 14 => {
-                line += signed(entry)?;
+                line += signed(&mut table)?;
                 true
             }
             kind @ 10..13 => {
@@ -69,6 +65,7 @@ fn by_locations(table: &[u8], mut line: i64, at: u32) -> Option<i64> {
             }
             _ => true,
         };
+        while table.next_if(is_inside).is_some() {}
         end += 2 * (u32::from(head & 7) + 1);
         if at < end {
             return has_line.then_some(line);
@@ -77,10 +74,16 @@ fn by_locations(table: &[u8], mut line: i64, at: u32) -> Option<i64> {
     None
 }
 
+/// Whether a byte goes on with an entry.
+fn is_inside(byte: &u8) -> bool {
+    byte & 0x80 == 0
+}
+
 /// A number of which each byte has six bits, the lowest first, and whether more follow; its lowest bit is its sign.
-fn signed(bytes: &[u8]) -> Option<i64> {
+fn signed(table: &mut Peekable<impl Iterator<Item = u8>>) -> Option<i64> {
     let mut value: u64 = 0;
-    for (at, byte) in bytes.iter().enumerate().take(10) {
+    for at in 0..10 {
+        let byte = table.next_if(is_inside)?;
         value |= u64::from(byte & 0x3f) << (6 * at);
         if byte & 0x40 == 0 {
             let amount = (value >> 1) as i64;
@@ -92,13 +95,16 @@ fn signed(bytes: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+    use std::vec;
+    use std::vec::Vec;
+
     use super::*;
 
     /// The line of each instruction of two bytes.
     fn lines(lines: Lines, table: &[u8], bytes: u32) -> Vec<u32> {
-        let first_line = 10;
-        let function = Function { name: String::new(), file: String::new(), first_line, lines, table: table.into() };
-        (0..bytes).step_by(2).map(|at| line(&function, at).unwrap_or(0)).collect()
+        let line = |at| line(lines, 10, table.iter().copied(), at);
+        (0..bytes).step_by(2).map(|at| line(at).unwrap_or(0)).collect()
     }
 
     /// So many instructions of each line.
