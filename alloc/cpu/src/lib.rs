@@ -53,7 +53,7 @@ mod kernel;
 mod layout;
 mod pages;
 mod process;
-pub mod python;
+mod python;
 mod reach;
 mod sampler;
 mod sampling;
@@ -67,7 +67,7 @@ mod tracer;
 
 pub use api::dump::dump;
 pub use api::statistics::{read as read_stats, with_stats};
-pub use api::{data_ptr, device, label, leaks, scope};
+pub use api::{data_ptr, device, label, leaks, python as interpreter, scope};
 pub use calls::free::{delete, free, free_aligned_sized, free_sized};
 pub use calls::malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned};
 pub use calls::realloc::{realloc, usable_size};

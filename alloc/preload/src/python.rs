@@ -32,24 +32,29 @@ pub fn begin() {
     // SAFETY: a word that is written before any code of the library runs, and never again.
     let string_type = unsafe { STRING_TYPE };
     pool::leaks::set_string_type(string_type);
-    if string_type != 0
-        && let Some(symbols) = symbols()
-    {
+    if string_type != 0 {
+        begin_calls();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_calls() {
+    if let Some(symbols) = symbols() {
         // SAFETY: they are those of the first CPython that the loader has, which the program or a library that it began
         // with is, or needs.
-        unsafe { pool::python::begin(symbols) };
+        unsafe { pool::interpreter::begin(symbols) };
     }
 }
 
 /// None if one of them is missing.
-#[cold]
-fn symbols() -> Option<pool::python::Symbols> {
+fn symbols() -> Option<pool::interpreter::Symbols> {
     let evaluate = find(c"_PyEval_EvalFrameDefault")?;
     let is_finalizing = find(c"Py_IsFinalizing").or_else(|| find(c"_Py_IsFinalizing"))?;
     let address = |name| find(name).map(|address| address as usize);
     // SAFETY: CPython's functions, of the types that its headers give them.
     unsafe {
-        Some(pool::python::Symbols {
+        Some(pool::interpreter::Symbols {
             version: transmute::<*mut c_void, unsafe extern "C" fn() -> *const core::ffi::c_char>(find(
                 c"Py_GetVersion",
             )?),

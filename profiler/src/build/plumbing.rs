@@ -153,6 +153,13 @@ const FUNCTIONS: &[&str] = &[
     "mkl_serv_malloc",
     "mkl_serv_calloc",
     "mkl_serv_realloc",
+    // zlib.
+    "deflateInit_",
+    "deflateInit2_",
+    "deflateCopy",
+    "inflateInit_",
+    "inflateInit2_",
+    "inflateCopy",
     // Java's machine.
     "os::malloc",
     "os::realloc",

@@ -9,7 +9,7 @@ use crate::findings::devices::sentence_begin;
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::growth::{Growth, SHORTEST_NS, Slope};
 use crate::model::snapshot::ProcessState;
-use crate::symbols::function_name::short;
+use crate::symbols::function_name::with_place;
 use crate::words::figures::{bytes, duration};
 
 /// Nobody needs to know of less, a minute.
@@ -52,8 +52,7 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     for site in growing.into_iter().take(SITES) {
         let (Growth { slope, over_ns, .. }, figures) = (facts.growths[site], &profile.sites[site]);
         let name = SiteName::of(profile, figures);
-        let place = name.as_ref().and_then(|name| name.function.short_source()).map(|place| format!(" ({place})"));
-        let name = name.map_or_else(|| "[no frames]".to_owned(), |name| short(&name.function.name));
+        let name = name.map_or_else(|| "[no frames]".to_owned(), |name| with_place(name.function));
         let memory = match figures.memory().describe() {
             of if of.is_empty() => of,
             of => format!(" {of}"),
@@ -69,11 +68,7 @@ pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         findings.push(Finding {
             severity: severity(slope, figures.in_use.bytes),
             rule: "site_grows",
-            sentence: format!(
-                "{name}{} {grows} by {}{memory} over the last {over}{end}; {rest}.",
-                place.unwrap_or_default(),
-                a_minute(slope)
-            ),
+            sentence: format!("{name} {grows} by {}{memory} over the last {over}{end}; {rest}.", a_minute(slope)),
             evidence: vec![
                 ("growth_bytes_per_minute", slope.per_minute()),
                 ("error_bytes_per_minute", slope.error()),

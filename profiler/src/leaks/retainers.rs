@@ -109,11 +109,7 @@ struct Held<'a> {
 pub fn explain(snapshot: &Snapshot, builder: &mut ProfileBuilder, asked: &Asked) -> Option<String> {
     let chains = Chains::new(snapshot);
     let (profile, sites) = builder.build_with_sites(snapshot, |_| false);
-    let short = |site| {
-        let function = SiteName::of(&profile, site)?.function;
-        let name = function_name::short(&function.name);
-        Some(function.short_source().map_or_else(|| name.clone(), |place| format!("{name} ({place})")))
-    };
+    let short = |site| Some(function_name::with_place(SiteName::of(&profile, site)?.function));
     let names: Vec<String> =
         profile.sites.iter().map(|site| short(site).unwrap_or_else(|| "[no frames]".to_owned())).collect();
     let site_of = |block: &LiveBlock| sites.get(block.stack as usize).copied().flatten();

@@ -64,6 +64,15 @@ pub fn without_file(frame: &Frame) -> &str {
     without.unwrap_or(name)
 }
 
+/// A function in a sentence, with where it is: `put (store.rs:87)`.
+pub(crate) fn with_place(function: &Frame) -> String {
+    let name = short(without_file(function));
+    match function.short_source().filter(|place| !name.ends_with(&format!("({place})"))) {
+        Some(place) => format!("{name} ({place})"),
+        None => name,
+    }
+}
+
 /// Whether a symbol says more than a function's own name.
 pub(crate) fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_Z") || symbol.starts_with("_R")

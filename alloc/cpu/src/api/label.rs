@@ -17,7 +17,7 @@ pub fn number(name: &[u8]) -> u32 {
 /// Puts this thread under a label, or under none (0). The one that it was under.
 pub fn set(label: u32) -> u32 {
     match entry::enter() {
-        Entry::Heap(entered) => entered.heap.sampling.label.replace(label),
+        Entry::Heap(entered) => entered.heap.sampling.marks.set_label(label),
         _ => 0,
     }
 }

@@ -5,5 +5,6 @@ pub mod device;
 pub mod dump;
 pub mod label;
 pub mod leaks;
+pub mod python;
 pub mod scope;
 pub mod statistics;

@@ -15,7 +15,7 @@ use poolscope_capture::{
 use poolscope_wire::stack_flags;
 
 use crate::kernel::os;
-use crate::python::{self, Call, Calls};
+use crate::python::{Call, Calls};
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::notes::Capture;
@@ -45,14 +45,13 @@ impl Stack {
         // SAFETY: as in `frames`; what was mapped stays.
         unsafe { (*self.heap.sampling.capture.get()).python.as_ref() }.map_or(&[], |calls| calls.get())
     }
+}
 
-    /// The same stack, with the calls that Python's interpreter runs in it, if there is one.
-    #[inline]
-    pub fn with_calls(self) -> Stack {
-        if python::is_there() {
-            read_calls(self.heap);
-        }
-        self
+/// Has the calls that Python's interpreter runs be those of the stack that was captured last, if there is one.
+#[inline(always)]
+pub fn note_calls(heap: &'static Heap) {
+    if heap.sampling.marks.has_python() {
+        read_calls(heap);
     }
 }
 

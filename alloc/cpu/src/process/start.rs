@@ -10,6 +10,7 @@ use crate::kernel::{os, raw_thread};
 use crate::layout::lean;
 use crate::pages::keeper;
 use crate::process::{exit, fork, scavenger};
+use crate::python;
 use crate::reach;
 use crate::sampler;
 use crate::segment::counters::{self, TierCounter};
@@ -49,7 +50,7 @@ pub fn start_thread() -> Option<&'static Heap> {
     };
     heap.registration.thread_id.set(os::thread_id());
     heap.sampling.ignores.set(0);
-    heap.sampling.label.set(0);
+    heap.sampling.marks.begin(python::is_there());
     heap.registration.began_in_child.set(raw_thread::is_of_another_process());
     heap.registration.uses.set(heap.registration.uses.get() + 1);
     heap.inbox.open();

@@ -28,7 +28,8 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     let time_ns = os::clock_ns(libc::CLOCK_MONOTONIC);
     let Block { kind, device, weight, .. } = *block;
     let due = Due { size: block.size as usize, weight, time_ns, kind, device };
-    let stack = capture::of_many(heap, &Caller::here()).with_calls();
+    let stack = capture::of_many(heap, &Caller::here());
+    capture::note_calls(heap);
     begin_recording(entered.slow, heap);
     let mut sampler = SAMPLER.lock(entered.slow);
     let slot = sampler.record(heap, &stack, block.address, &due);

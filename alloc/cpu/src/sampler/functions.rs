@@ -50,12 +50,31 @@ impl Functions {
         Functions { known: core::ptr::null_mut(), places: 0, taken: 0, scratch: core::ptr::null_mut() }
     }
 
-    /// The index of a stack in which the interpreter ran these calls, added if it is new. `None` without memory.
-    ///
-    /// It is known by its words before they are put in order.
-    #[cold]
-    #[inline(never)]
+    /// Where the table and what is written beside it lie: addresses of Python's objects that hold nothing.
+    pub fn addresses(&self) -> [(usize, usize); 2] {
+        let range = |from: usize, len: usize| (from, from + if from == 0 { 0 } else { len });
+        [range(self.known.addr(), self.places * size_of::<Known>()), range(self.scratch.addr(), size_of::<Scratch>())]
+    }
+
+    /// The index of a stack in which the interpreter ran these calls, added if it is new. Without memory it is that of
+    /// the stack alone.
     pub fn intern(
+        &mut self,
+        segment: &Segment,
+        stacks: &mut StackTable,
+        stack: &CapturedStack<'_>,
+        calls: &[Call],
+    ) -> u32 {
+        let with_calls = if calls.is_empty() { None } else { self.intern_woven(segment, stacks, stack, calls) };
+        with_calls.unwrap_or_else(|| {
+            let hash = hash(stack, &[]);
+            let known = stacks.find(segment, hash, stack.len());
+            known.unwrap_or_else(|| stacks.insert(segment, stack, hash, recent_stacks::shelf))
+        })
+    }
+
+    /// The same of one with calls: it is known by its words before they are put in order. `None` without memory.
+    fn intern_woven(
         &mut self,
         segment: &Segment,
         stacks: &mut StackTable,

@@ -242,7 +242,7 @@ pub fn with_labels<R>(slow: SlowPath, f: impl FnOnce(&mut Labels) -> R) -> R {
 /// Whether a request of the heap's thread is to be refused, because its label has too much.
 #[inline]
 pub fn is_refused(slow: SlowPath, heap: &'static Heap) -> bool {
-    let label = heap.sampling.label.get();
+    let label = heap.sampling.marks.label();
     label != 0 && refuses(slow, heap, label)
 }
 

@@ -211,7 +211,8 @@ fn take_due(heap: &Heap, budget: &Budget, size: usize, weight: impl FnOnce(&Budg
 /// Captures the stack of `caller` with no lock held. Where every allocation is recorded, nothing that this allocates
 /// leaves blocks to those after it.
 fn capture_stack(slow: SlowPath, heap: &'static Heap, caller: &Caller) -> Stack {
-    let stack = capture::of(heap, caller).with_calls();
+    let stack = capture::of(heap, caller);
+    capture::note_calls(heap);
     begin_recording(slow, heap);
     stack
 }
@@ -455,18 +456,12 @@ impl Sampler {
         let Some(segment) = self.own_segment() else { return UNRECORDED };
         publish_samples(&segment, heap);
         self.modules.publish(&segment, self.stacks.len());
-        let epoch = self.modules.epoch();
-        let (frames, flags, calls) = (stack.frames(), stack.flags(), stack.calls());
-        let label = heap.sampling.label.get();
-        // One call, which the compiler then puts in here.
-        let words = if label == 0 { &[] } else { self.labels.words(label) };
-        let captured = CapturedStack { frames, label: words, flags, kind: due.kind, device: due.device, epoch };
-        let with_calls =
-            if calls.is_empty() { None } else { self.functions.intern(&segment, &mut self.stacks, &captured, calls) };
-        let id = with_calls.unwrap_or_else(|| self.stacks.intern(&segment, &captured, recent_stacks::shelf));
-        if label != 0 {
-            self.labels.took(label, id, bytes(due.size as u64, due.weight));
-        }
+        let id = if heap.sampling.marks.is_any() {
+            self.intern_marked(segment, heap, stack, due)
+        } else {
+            let captured = self.captured(stack, due);
+            self.stacks.intern(&segment, &captured, recent_stacks::shelf)
+        };
         count_alloc(&segment, id, due.size as u64, due.weight);
         self.peaks.grew((due.kind, due.device), bytes(due.size as u64, due.weight));
         if due.kind == kind::HOST {
@@ -489,6 +484,27 @@ impl Sampler {
         };
         self.scopes.took(record.scope, record.size);
         self.live.insert(&segment, record)
+    }
+
+    #[inline(always)]
+    fn captured<'a>(&self, stack: &'a Stack, due: &Due) -> CapturedStack<'a> {
+        let (frames, flags, epoch) = (stack.frames(), stack.flags(), self.modules.epoch());
+        CapturedStack { frames, label: &[], flags, kind: due.kind, device: due.device, epoch }
+    }
+
+    /// The index of a stack under a label, or one in which Python's interpreter may have run functions.
+    #[cold]
+    #[inline(never)]
+    fn intern_marked(&mut self, segment: Segment, heap: &Heap, stack: &Stack, due: &Due) -> u32 {
+        let label = heap.sampling.marks.label();
+        let words = if label == 0 { &[] } else { self.labels.words(label) };
+        let calls = if heap.sampling.marks.has_python() { stack.calls() } else { &[] };
+        let captured = CapturedStack { label: words, ..self.captured(stack, due) };
+        let id = self.functions.intern(&segment, &mut self.stacks, &captured, calls);
+        if label != 0 {
+            self.labels.took(label, id, bytes(due.size as u64, due.weight));
+        }
+        id
     }
 
     fn forget(&mut self, slot: u32) {

@@ -155,9 +155,10 @@ impl Records {
         (number < FREE).then_some(number)
     }
 
-    /// Where records lie: addresses of blocks that hold nothing. Each range ends with the second address.
-    pub fn own_memory(&self) -> [(usize, usize); 2] {
-        [self.sampler.live.addresses(), self.segment.addresses()]
+    /// Where records lie, and what is known of Python's functions: addresses of blocks that hold nothing. Each range ends with the second address.
+    pub fn own_memory(&self) -> [(usize, usize); 4] {
+        let [known, scratch] = self.sampler.functions.addresses();
+        [self.sampler.live.addresses(), self.segment.addresses(), known, scratch]
     }
 
     /// Says of a block what was found.

@@ -185,7 +185,10 @@ impl StackTable {
     pub fn intern_function(&mut self, segment: &Segment, words: &[u64]) -> Option<u32> {
         let label = &[];
         let function = CapturedStack { frames: words, label, flags: 0, kind: kind::FUNCTION, device: 0, epoch: 0 };
-        Some(self.intern(segment, &function, || NO_SHELF)).filter(|number| *number != UNKNOWN)
+        let hash = hash(&function, &[]);
+        let known = self.find(segment, hash, words.len());
+        let number = known.unwrap_or_else(|| self.insert(segment, &function, hash, || NO_SHELF));
+        (number != UNKNOWN).then_some(number)
     }
 
     #[cold]

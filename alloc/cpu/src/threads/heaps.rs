@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use poolscope_capture::Trail;
 
 use crate::kernel::os;
+use crate::python;
 use crate::segment::counters::{self, TierCounter};
 use crate::sync::spin_lock::{SlowPath, SpinLock};
 use crate::threads::thread_pointer;
@@ -43,10 +44,16 @@ pub fn own_memory(mut f: impl FnMut(usize, usize)) {
     for_each_heap(|heap| {
         let from = (&raw const *heap).addr();
         f(from, from + size_of::<Heap>());
-        // SAFETY: a word that its thread writes once, and none is running.
-        let trail = unsafe { (&raw const (*heap.sampling.capture.get()).trail).read_volatile() }.addr();
-        if trail != 0 {
-            f(trail, trail + size_of::<Trail>());
+        // SAFETY: words that its thread writes once, and none is running.
+        let [trail, python] = unsafe {
+            let capture = heap.sampling.capture.get();
+            let (trail, python) = (&raw const (*capture).trail, &raw const (*capture).python);
+            [trail.read_volatile().addr(), python.read_volatile().addr()]
+        };
+        for (from, size) in [(trail, size_of::<Trail>()), (python, size_of::<python::Calls>())] {
+            if from != 0 {
+                f(from, from + size);
+            }
         }
     });
 }

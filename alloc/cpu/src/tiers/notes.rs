@@ -40,8 +40,8 @@ pub struct Sampling {
     pub scope: Cell<u32>,
     /// How often the thread has said that what it allocates is no leak, and not taken it back.
     pub ignores: Cell<u32>,
-    /// The label that the thread is under; 0 if it is under none.
-    pub label: Cell<u32>,
+    /// What stands in the thread's stacks beside their frames.
+    pub marks: Marks,
     /// The thread is taking a sample: what it allocates meanwhile is not sampled.
     pub in_sampler: Cell<bool>,
     /// Bytes until the next sample, for each small class. Medium ones have theirs with their stack, and large ones by
@@ -150,6 +150,44 @@ pub struct Idle {
     pub collected: Cell<bool>,
     /// Times that its cache was left alone since its thread was in the slow path.
     pub refusals: Cell<u8>,
+}
+
+/// What stands in a thread's stacks beside their frames. Zeroed memory is nothing, which one comparison says.
+pub struct Marks(Cell<u32>);
+
+impl Marks {
+    /// Python's interpreter may run functions in them. No label has so high a number.
+    const PYTHON: u32 = 1 << 31;
+
+    /// Of a thread that begins, in a program with Python or without.
+    pub fn begin(&self, has_python: bool) {
+        self.0.set(if has_python { Self::PYTHON } else { 0 });
+    }
+
+    /// Whether there is anything.
+    #[inline(always)]
+    pub fn is_any(&self) -> bool {
+        self.0.get() != 0
+    }
+
+    /// Whether Python's interpreter may run functions in them.
+    #[inline(always)]
+    pub fn has_python(&self) -> bool {
+        self.0.get() & Self::PYTHON != 0
+    }
+
+    /// The label that the thread is under; 0 if it is under none.
+    #[inline(always)]
+    pub fn label(&self) -> u32 {
+        self.0.get() & !Self::PYTHON
+    }
+
+    /// Puts it under another one, or none. The one that it was under.
+    pub fn set_label(&self, label: u32) -> u32 {
+        let before = self.0.get();
+        self.0.set(before & Self::PYTHON | label & !Self::PYTHON);
+        before & !Self::PYTHON
+    }
 }
 
 /// What a thread's captures need. Zeroed memory is that of a thread without one yet.

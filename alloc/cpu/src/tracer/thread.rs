@@ -368,7 +368,11 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
     if (session::current() == 0 && !session::join(slow)) || session::is_forked_child(slow) {
         return None;
     }
+    // It may have ended since: a trace without a ring is of no request, and would be taken for one of this.
     let request = session::current();
+    if request == 0 {
+        return None;
+    }
     if trace_word(heap).is_null() {
         let memory = os::map_all_wiped_on_fork(size_of::<ThreadTrace>());
         if memory.is_null() {
