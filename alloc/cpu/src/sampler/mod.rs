@@ -246,13 +246,37 @@ pub fn sample_block(
     heap.count_sampled(class);
     let passed = sampler.labels.has_passed();
     drop(sampler);
-    if heap.records_all() && heap.medium.zero.get() != block {
-        search::wipe(p, size);
+    if heap.records_all() {
+        if heap.medium.zero.get() != block {
+            search::wipe(p, size);
+        }
+        forget_registers();
     }
     if passed {
         tell(slow, heap);
     }
     Some(p)
+}
+
+/// Has no register be left with the block's address that neither calls nor the program may use again before it is lost:
+/// a search for leaks would find the block there.
+#[inline(always)]
+fn forget_registers() {
+    // SAFETY: they are named as changed.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!(
+            "xor r8d, r8d",
+            "xor r9d, r9d",
+            "xor r10d, r10d",
+            "xor r11d, r11d",
+            out("r8") _,
+            out("r9") _,
+            out("r10") _,
+            out("r11") _,
+            options(nomem, nostack),
+        );
+    }
 }
 
 /// Records a large block of `size` bytes at `p`, in which `exposure` samples were to be expected, of the program's call
