@@ -100,6 +100,8 @@ pub(crate) fn version(module: &Module) -> Option<(u32, u32)> {
 fn version_text(module: &Module) -> Option<&str> {
     let name = module.name().trim_start_matches("lib");
     let version = name.strip_prefix("python")?.trim_end_matches("so").trim_end_matches(".so.1.0");
+    // One that was built to be debugged: `python3.11-dbg`, `libpython3.11d.so.1.0`.
+    let version = version.trim_end_matches("-dbg").trim_end_matches('d');
     version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b't').then_some(version)
 }
 
@@ -183,6 +185,8 @@ mod tests {
             ("/usr/lib/libpython3.13.so.1.0", true),
             ("/usr/lib/libpython3.13t.so.1.0", true),
             ("/usr/lib/libpython3.so", true),
+            ("/usr/bin/python3.11-dbg", true),
+            ("/usr/lib/x86_64-linux-gnu/libpython3.11d.so.1.0", true),
             ("/usr/lib/python3.12/lib-dynload/_json.cpython-312-x86_64-linux-gnu.so", true),
             ("/usr/lib/x86_64-linux-gnu/libffi.so.8.1.2", true),
             ("/usr/lib/python3/dist-packages/_numpy.so", false),
