@@ -171,7 +171,7 @@ impl Recorder for SegmentRecorder {
         let count = unsafe { (self.table.holders)(device, kind, &mut all, found.as_mut_ptr(), found.len()) };
         let settlement = Settlement::new(&all, in_use);
         let mut lines: Vec<String> =
-            found[..count.min(most)].iter().map(|holder| holders::describe(holder, &settlement)).collect();
+            found[..count.min(most)].iter().map(|holder| holders::describe(holder, &settlement, self.table)).collect();
         lines.extend(holders::rest(&settlement));
         lines
     }

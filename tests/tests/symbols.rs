@@ -311,9 +311,21 @@ fn functions_of_python_are_woven_into_the_stacks() {
     let flame = screen(&pool, "flame", &pid);
     let boxes: Vec<&str> = flame.lines().filter_map(|line| line.split(" (cache.py)").next()).collect();
     assert!(boxes.windows(3).any(|boxes| boxes == ["|<module>", "|fill", "|Cache.insert"]), "{flame}");
-    assert!(!screen(&pool, "findings", &pid).contains("PYTHONPERFSUPPORT=1"));
+    let why = "PYTHONPERFSUPPORT=1";
+    assert!(!screen(&pool, "findings", &pid).contains(why));
     running.send("\n");
     running.finish();
+
+    // A recording has no functions but those of a perf map, and says how to have them.
+    let recording = pool.files().join("plain.rec");
+    let script = "import os; x = [0] * 1000000; os._exit(0)";
+    let record = pool.poolscope().args(["record", "-o"]).arg(&recording).arg("--").arg(&python);
+    assert_eq!(record.args(["-c", script]).run().code(), 0);
+    let view = ["--once", "--plain", "--size", "160x40", "--view", "findings"];
+    let findings = pool.poolscope().arg("replay").arg(&recording).args(view).run().success().stdout;
+    assert!(findings.contains(why), "{findings}");
+    let said = pool.poolscope().arg("dump").arg(&recording).args(["--python", "-o", "-"]).run();
+    assert!(said.stderr.contains("is started with -X perf"), "{}", said.report());
 }
 
 #[test]

@@ -115,7 +115,7 @@ pub unsafe extern "C" fn poolscope_heapcheck_python(frame: u64, function: *mut H
         function.write_bytes(0, 1);
         &mut *function
     };
-    let is_one = pool::scope::with_python_call(frame, |function, line| {
+    let is_one = pool::interpreter::with_call(frame, |function, line| {
         into.name.iter_mut().take(NAME_MAX).zip(function.name()).for_each(|(to, byte)| *to = byte);
         into.file.iter_mut().take(FILE_MAX).zip(function.file()).for_each(|(to, byte)| *to = byte);
         into.line = line;

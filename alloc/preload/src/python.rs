@@ -2,8 +2,7 @@
 //! never frees, and what says which of its functions it is running.
 //!
 //! The dynamic linker writes the address of `PyUnicode_Type` when it loads this library, or 0 where neither the program
-//! nor a library that it begins with has it. The rest
-//! is looked up by name where there is one.
+//! nor a library that it begins with has it. The rest is looked up by name where there is one.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute;

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::path::Path;
 
 use backtrace::Symbol;
-use poolscope_cpu::device::Holder;
+use poolscope_cpu::device::{Holder, Table};
 use poolscope_wire::holders::Settlement;
 use poolscope_wire::own_code::{DEVICE_C_FUNCTIONS, OWN_CODE, OwnCode};
 
@@ -26,7 +26,7 @@ pub(super) fn rest(settlement: &Settlement) -> Option<String> {
 }
 
 /// A line of a holder: its bytes with their standard error, its blocks and the functions that allocated them.
-pub(super) fn describe(holder: &Holder, settlement: &Settlement) -> String {
+pub(super) fn describe(holder: &Holder, settlement: &Settlement, table: &Table) -> String {
     let blocks = (holder.objects >> 16).max(1);
     let plural = if blocks == 1 { "" } else { "s" };
     let bytes = mebibytes(settlement.bytes(&holder.sampled));
@@ -34,7 +34,7 @@ pub(super) fn describe(holder: &Holder, settlement: &Settlement) -> String {
         0.0 => bytes,
         error => format!("about {bytes} (±{})", mebibytes(error)),
     };
-    let functions: Vec<String> = holder.frames().iter().flat_map(|frame| functions_at(*frame)).collect();
+    let functions: Vec<String> = holder.frames().iter().flat_map(|frame| functions_at(*frame, table)).collect();
     let stack = match functions.get(NAMED) {
         Some(_) => format!("{} < ...", functions[..NAMED].join(" < ")),
         None if functions.is_empty() => "(no stack)".to_owned(),
@@ -45,7 +45,13 @@ pub(super) fn describe(holder: &Holder, settlement: &Settlement) -> String {
 
 /// The functions at a return address, innermost first, more than one where some are inlined. Those of the pool, of
 /// Rust's standard library and of a thread's beginning are left out: they say little of where memory went.
-fn functions_at(frame: u64) -> Vec<String> {
+fn functions_at(frame: u64, table: &Table) -> Vec<String> {
+    let mut text = [0; 256];
+    // SAFETY: both parts are those of the array.
+    let said = unsafe { (table.say_call)(frame, text.as_mut_ptr(), text.len()) };
+    if said > 0 {
+        return vec![String::from_utf8_lossy(&text[..said]).into_owned()];
+    }
     let (mut functions, mut known) = (Vec::new(), false);
     backtrace::resolve(frame as *mut c_void, |symbol| {
         let Some(name) = symbol.name() else { return };
@@ -93,7 +99,7 @@ fn is_source_of(own: &OwnCode, file: &Path) -> bool {
 mod tests {
     use std::path::Path;
 
-    use poolscope_cpu::device::Holder;
+    use poolscope_cpu::device::{Holder, TABLE};
     use poolscope_wire::holders::Settlement;
 
     use super::{describe, is_left_out, rest};
@@ -108,11 +114,11 @@ mod tests {
     fn a_line_of_a_holder_says_its_error_and_is_brought_into_line_with_the_counter() {
         let exact = holder(3 << 20, 1.0);
         let settled = Settlement::new(&exact.sampled, 5 << 20);
-        assert_eq!(describe(&exact, &settled), "3.0 MiB in 1 block: (no stack)");
+        assert_eq!(describe(&exact, &settled, &TABLE), "3.0 MiB in 1 block: (no stack)");
         assert_eq!(rest(&settled).as_deref(), Some("2.0 MiB: nobody who is known, no block of it was sampled"));
         let rough = holder(1 << 20, 8.0);
         let settled = Settlement::new(&rough.sampled, 6 << 20);
-        assert_eq!(describe(&rough, &settled), "about 6.0 MiB (±7.5 MiB) in 8 blocks: (no stack)");
+        assert_eq!(describe(&rough, &settled, &TABLE), "about 6.0 MiB (±7.5 MiB) in 8 blocks: (no stack)");
         assert_eq!(rest(&settled), None);
     }
 
@@ -121,7 +127,7 @@ mod tests {
         let mut holder = Holder { depth: 1, ..holder(1 << 20, 1.0) };
         holder.frames[0] = 0x1234;
         let settled = Settlement::new(&holder.sampled, 1 << 20);
-        assert_eq!(describe(&holder, &settled), "1.0 MiB in 1 block: 0x1234");
+        assert_eq!(describe(&holder, &settled, &TABLE), "1.0 MiB in 1 block: 0x1234");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.
 
 /// What segments of a version and of those before it don't have, that a reader would miss.
-const LACKS: [(u32, &str); 1] = [(12, "which functions of Python called")];
+const LACKS: [(u32, &str); 1] = [(12, "Python's functions in stacks")];
 
 /// What a segment of a version does not have, in the words for it.
 pub fn lacks(version: u32) -> impl Iterator<Item = &'static str> {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn what_a_version_lacks_is_said_of_it_alone() {
-        assert!(lacks(12).eq(["which functions of Python called"]));
+        assert!(lacks(12).eq(["Python's functions in stacks"]));
         assert_eq!((lacks(11).count(), lacks(VERSION).count()), (1, 0));
         assert!(LACKS.iter().all(|(last, _)| *last >= OLDEST_VERSION));
     }

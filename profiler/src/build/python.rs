@@ -1,10 +1,10 @@
 //! Python's functions in native stacks, without the interpreter between them.
 //!
 //! Stacks that the library captures in a CPython that it knows hold Python's functions where they were called
-//! ([`poolscope_wire::python`]), among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say little
-//! to who wrote the Python. So do those of CPython since 3.12, started with `-X perf` (or `PYTHONPERFSUPPORT=1`): it calls
-//! every Python function through a trampoline of its own and names it in the process's perf map. Otherwise a stack that
-//! was captured can't be asked later.
+//! ([`poolscope_wire::python`]), among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say
+//! little to who wrote the Python. So do those of CPython since 3.12, started with `-X perf` (or
+//! `PYTHONPERFSUPPORT=1`): it calls every Python function through a trampoline of its own and names it in the process's
+//! perf map. Otherwise a stack that was captured can't be asked later.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ pub(crate) fn is_library(file: &str) -> bool {
     if file.starts_with("<frozen ") {
         return true;
     }
-    let Some((_, behind)) = file.split_once("/lib/python3").filter(|_| file.ends_with(".py")) else { return false };
+    let folder = ["/lib/python3", "/lib64/python3"].iter().find_map(|folder| file.split_once(folder));
+    let Some((_, behind)) = folder.filter(|_| file.ends_with(".py")) else { return false };
     // `/usr/lib/python3/dist-packages` is Debian's, `/usr/lib/python311.zip` may hold the library.
     let version_end = behind.find('/').unwrap_or(0);
     let is_version = behind[..version_end].starts_with('.') || behind[..version_end].ends_with(".zip");
@@ -152,6 +153,7 @@ mod tests {
             ("/root/.pyenv/versions/3.13.0/lib/python3.13/threading.py", true),
             ("/usr/local/lib/python3.13t/asyncio/runners.py", true),
             ("/usr/lib/python311.zip/json/decoder.py", true),
+            ("/usr/lib64/python3.12/json/decoder.py", true),
             ("<frozen importlib._bootstrap>", true),
             ("/usr/lib/python3.11/site-packages/numpy/core/numeric.py", false),
             ("/usr/local/lib/python3.11/dist-packages/yaml/loader.py", false),

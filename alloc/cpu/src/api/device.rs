@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use poolscope_wire::trace::DeviceEvent;
 
+use crate::api::python::say_call;
 use crate::entry::{self, Entry};
 use crate::reach;
 use crate::sampler;
@@ -164,7 +165,7 @@ pub(crate) fn scope_changed() {
 
 /// What [`Table`] looks like: a change of it, of [`Block`], of [`StateParts`], of [`TracedBlock`] or of [`Holder`] is a
 /// new version.
-pub const TABLE_VERSION: u32 = 7;
+pub const TABLE_VERSION: u32 = 8;
 
 /// The functions above for another library of the process, which then records in this one's segment. `libpoolscope.so`
 /// hands it out by `poolscope_device_table`.
@@ -190,6 +191,8 @@ pub struct Table {
     pub on_scope: extern "C" fn(extern "C" fn()),
     /// [`holders`]: the slice as its beginning and its length.
     pub holders: unsafe extern "C" fn(u32, u16, &mut Sampled, *mut Holder, usize) -> usize,
+    /// [`say_call`]: the text as its beginning and its length.
+    pub say_call: unsafe extern "C" fn(u64, *mut u8, usize) -> usize,
     /// [`watch`].
     pub watch: unsafe extern "C" fn(*const AtomicU64) -> bool,
     /// [`unwatch`].
@@ -273,6 +276,7 @@ pub static TABLE: Table = Table {
     publish: table::publish,
     on_scope: table::on_scope,
     holders: table::holders,
+    say_call: table::say_call,
     watch: table::watch,
     unwatch: table::unwatch,
     trace_allocated: table::trace_allocated,
@@ -325,6 +329,11 @@ mod table {
     ) -> usize {
         // SAFETY: the caller hands over a slice in two parts.
         super::holders(device, kind, all, unsafe { core::slice::from_raw_parts_mut(into, most) })
+    }
+
+    pub(super) unsafe extern "C" fn say_call(word: u64, into: *mut u8, room: usize) -> usize {
+        // SAFETY: the caller hands over a slice in two parts.
+        super::say_call(word, unsafe { core::slice::from_raw_parts_mut(into, room) })
     }
 
     pub(super) unsafe extern "C" fn watch(word: *const AtomicU64) -> bool {

@@ -1,7 +1,11 @@
-//! What a program says of the CPython that it has.
+//! What a program says of the CPython that it has, and asks of the functions in stacks.
+
+use poolscope_wire::python::{Call, Function};
 
 use crate::entry::{self, Entry};
+use crate::kernel::message::decimal;
 use crate::python;
+use crate::sampler;
 
 pub use crate::python::Symbols;
 
@@ -15,4 +19,31 @@ pub unsafe fn begin(symbols: Symbols) {
     if let Entry::Heap(entered) = entry::enter() {
         entered.heap.sampling.marks.begin(python::is_there());
     }
+}
+
+/// Calls `f` with the function that a word of a stack is a call of, and with the line that it was at; false if it is an
+/// address. `f` must not allocate or free.
+pub fn with_call(word: u64, f: impl FnOnce(&Function<'_>, u32)) -> bool {
+    let Some(call) = Call::of_word(word) else { return false };
+    let Entry::Heap(entered) = entry::enter() else { return false };
+    sampler::with_function(entered.slow, call.function, |function| f(function, function.line(call.at)))
+}
+
+/// Writes which function a word of a stack is a call of, `fill (cache.py:12)`, as far as there is room. Returns the
+/// bytes; 0 if it is an address.
+pub fn say_call(word: u64, into: &mut [u8]) -> usize {
+    let mut said = 0;
+    with_call(word, |function, line| {
+        let path = function.file().filter(|byte| *byte == b'/').count();
+        let file = function.file().scan(path, |slashes, byte| {
+            let is_path = *slashes > 0;
+            *slashes -= usize::from(byte == b'/');
+            Some((!is_path).then_some(byte))
+        });
+        let mut digits = [0; 20];
+        let line = decimal(line.into(), &mut digits).iter().copied();
+        let text = function.name().chain(*b" (").chain(file.flatten()).chain(*b":").chain(line).chain(*b")");
+        said = into.iter_mut().zip(text).map(|(to, byte)| *to = byte).count();
+    });
+    said
 }

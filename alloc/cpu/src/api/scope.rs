@@ -1,7 +1,5 @@
 //! Scopes of the leak checker: a thread records every allocation while it is in one.
 
-use poolscope_wire::python::{Call, Function};
-
 use crate::api::device;
 use crate::entry::{self, Entry};
 use crate::layout::arena;
@@ -117,7 +115,8 @@ pub fn set(scope: u32) {
     device::scope_changed();
 }
 
-/// Calls `f` with each block of a scope that is not freed, and with the return addresses of its stack. `f` runs under
+/// Calls `f` with each block of a scope that is not freed, and with the words of its stack: return addresses, and calls
+/// of Python's functions ([`python::with_call`](crate::interpreter::with_call)). `f` runs under
 /// the sampler's lock: it must not allocate or free.
 pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
     let Entry::Heap(entered) = entry::enter() else { return };
@@ -131,14 +130,6 @@ pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
         };
         f(block, frames);
     });
-}
-
-/// Calls `f` with the function of Python's that a word of a stack is a call of, and with the line that it was at; false
-/// if it is an address. `f` must not allocate or free.
-pub fn with_python_call(word: u64, f: impl FnOnce(&Function<'_>, u32)) -> bool {
-    let Some(call) = Call::of_word(word) else { return false };
-    let Entry::Heap(entered) = entry::enter() else { return false };
-    scoped::with_function(entered.slow, call.function, |function| f(function, function.line(call.at)))
 }
 
 /// Notes what statics and this thread's locals hold, for [`left`] at the scope's end.

@@ -13,7 +13,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use layout::{At, Ends, First, Layout, OWNED_BY_INTERPRETER};
-use objects::{Code, Read};
+use objects::{Code, byte_at, pointer_at, word_at};
 
 /// The most calls that are read of a thread.
 pub const CALLS_MAX: usize = 128;
@@ -131,7 +131,7 @@ impl Calls {
         let own = unsafe { libc::pthread_self() } as usize;
         // Once CPython ends, it frees the states of other threads, which may still run.
         // SAFETY: the state of this thread, whose structure the version says. Until it ends CPython keeps it.
-        if ends || state == 0 || unsafe { Read::word(state + layout.thread) } != own {
+        if ends || state == 0 || unsafe { word_at(state + layout.thread) } != own {
             return;
         }
         // SAFETY: as above.
@@ -202,8 +202,8 @@ impl Frame {
         // SAFETY: the caller's promise.
         let address = unsafe {
             match layout.first {
-                First::Of(at) => Read::pointer(state + at)?,
-                First::Behind(at, first) => Read::pointer(Read::pointer(state + at)? + first)?,
+                First::Of(at) => pointer_at(state + at)?,
+                First::Behind(at, first) => pointer_at(pointer_at(state + at)? + first)?,
             }
         };
         Some(Frame { address, layout })
@@ -211,7 +211,7 @@ impl Frame {
 
     fn word(self, at: usize) -> usize {
         // SAFETY: a frame's, which `innermost` and `previous` have from the thread's list.
-        unsafe { Read::word(self.address + at) }
+        unsafe { word_at(self.address + at) }
     }
 
     fn previous(self) -> Option<Frame> {
@@ -221,7 +221,7 @@ impl Frame {
 
     fn role(self) -> Role {
         // SAFETY: as in `word`.
-        let byte = |at| unsafe { Read::byte(self.address + at) };
+        let byte = |at| unsafe { byte_at(self.address + at) };
         match self.layout.ends {
             Ends::Each => Role::Last,
             Ends::Marked(at) if byte(at) != 0 => Role::Last,

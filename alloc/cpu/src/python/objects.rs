@@ -15,39 +15,40 @@ const BYTES: usize = 32;
 /// What a string is made of: bits of a word.
 const STRING_STATE: usize = 32;
 
-/// Words of memory by their addresses.
-pub struct Read;
+/// A word of memory.
+///
+/// # Safety
+/// It can be read there.
+pub unsafe fn word_at(address: usize) -> usize {
+    // SAFETY: the caller's promise. Structures of 3.x have their words where words lie.
+    unsafe { (address as *const usize).read_volatile() }
+}
 
-impl Read {
-    /// # Safety
-    /// A word can be read there.
-    pub unsafe fn word(address: usize) -> usize {
-        // SAFETY: the caller's promise. Structures of 3.x have their words where words lie.
-        unsafe { (address as *const usize).read_volatile() }
-    }
+/// Half a word.
+///
+/// # Safety
+/// It can be read there.
+unsafe fn half_at(address: usize) -> u32 {
+    // SAFETY: the caller's promise, and as above.
+    unsafe { (address as *const u32).read_volatile() }
+}
 
-    /// # Safety
-    /// Half a word can be read there.
-    pub unsafe fn half(address: usize) -> u32 {
-        // SAFETY: the caller's promise, and as above.
-        unsafe { (address as *const u32).read_volatile() }
-    }
+/// A word that is an address, if it is not 0.
+///
+/// # Safety
+/// It can be read there.
+pub unsafe fn pointer_at(address: usize) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    Some(unsafe { word_at(address) }).filter(|pointer| *pointer != 0)
+}
 
-    /// A word that is an address, if it is not 0.
-    ///
-    /// # Safety
-    /// A word can be read there.
-    pub unsafe fn pointer(address: usize) -> Option<usize> {
-        // SAFETY: the caller's promise.
-        Some(unsafe { Read::word(address) }).filter(|pointer| *pointer != 0)
-    }
-
-    /// # Safety
-    /// A byte can be read there.
-    pub unsafe fn byte(address: usize) -> u8 {
-        // SAFETY: the caller's promise.
-        unsafe { (address as *const u8).read_volatile() }
-    }
+/// A byte.
+///
+/// # Safety
+/// It can be read there.
+pub unsafe fn byte_at(address: usize) -> u8 {
+    // SAFETY: the caller's promise.
+    unsafe { (address as *const u8).read_volatile() }
 }
 
 /// The type of an object.
@@ -56,7 +57,7 @@ impl Read {
 /// It is one.
 pub unsafe fn type_of(object: usize) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { Read::word(object + TYPE) }
+    unsafe { word_at(object + TYPE) }
 }
 
 /// What a type states as the size of its objects.
@@ -65,7 +66,7 @@ pub unsafe fn type_of(object: usize) -> usize {
 /// It is a type.
 pub unsafe fn size_of_objects(of_type: usize) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { Read::word(of_type + BASIC_SIZE) }
+    unsafe { word_at(of_type + BASIC_SIZE) }
 }
 
 /// Whether an address is that of an object of a type.
@@ -102,9 +103,9 @@ impl Code {
         unsafe {
             Identity {
                 address: self.address,
-                name: Read::word(self.address + name),
-                table: Read::word(self.address + table),
-                first_line: Read::half(self.address + first_line),
+                name: word_at(self.address + name),
+                table: word_at(self.address + table),
+                first_line: half_at(self.address + first_line),
             }
         }
     }
@@ -117,9 +118,9 @@ impl Code {
         // SAFETY: objects of a code object that runs: two strings, and bytes.
         let lens = unsafe {
             let name = bytes.push_string(name, NAME_MAX, self.layout);
-            let file = bytes.push_string(Read::word(self.address + self.layout.file), FILE_MAX, self.layout);
-            let len = Read::word(table + LENGTH).min(TABLE_MAX);
-            (0..len).for_each(|at| bytes.push(Read::byte(table + BYTES + at)));
+            let file = bytes.push_string(word_at(self.address + self.layout.file), FILE_MAX, self.layout);
+            let len = word_at(table + LENGTH).min(TABLE_MAX);
+            (0..len).for_each(|at| bytes.push(byte_at(table + BYTES + at)));
             [name as u16, file as u16, len as u16]
         };
         let words = Head { first_line, lines: self.layout.lines, lens };
@@ -153,7 +154,7 @@ impl Bytes<'_> {
         let before = self.len;
         // SAFETY: the caller's promise. The state has the bytes of a character in its third bit and the two behind
         // it, then whether the characters follow, and whether all are ASCII.
-        let (len, state) = unsafe { (Read::word(string + LENGTH), Read::word(string + STRING_STATE)) };
+        let (len, state) = unsafe { (word_at(string + LENGTH), word_at(string + STRING_STATE)) };
         let (width, is_compact, is_ascii) = (state >> 2 & 7, state >> 5 & 1 != 0, state >> 6 & 1 != 0);
         if !is_compact {
             return 0;
@@ -161,9 +162,8 @@ impl Bytes<'_> {
         let characters = string + layout.characters[usize::from(!is_ascii)];
         for at in 0..len {
             // SAFETY: as above.
-            let unit = (0..width)
-                .rev()
-                .fold(0, |unit, byte| unit << 8 | u32::from(unsafe { Read::byte(characters + at * width + byte) }));
+            let byte = |byte: usize| unsafe { byte_at(characters + at * width + byte) };
+            let unit = (0..width).rev().fold(0, |unit, at| unit << 8 | u32::from(byte(at)));
             let mut utf8 = [0; 4];
             let utf8 = char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut utf8);
             if self.len - before + utf8.len() > most {

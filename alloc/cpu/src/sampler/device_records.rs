@@ -60,7 +60,7 @@ pub struct Holder {
     pub objects: u64,
     /// How many of `frames` there are.
     pub depth: u32,
-    /// Return addresses, innermost first.
+    /// Return addresses, innermost first; where Python called, the calls of its functions alone.
     pub frames: [u64; HOLDER_FRAMES],
 }
 

@@ -4,6 +4,7 @@ use core::sync::atomic::AtomicU32;
 
 use poolscope_capture::Caller;
 use poolscope_wire::holders::Sampled;
+use poolscope_wire::python::Call;
 use poolscope_wire::{
     DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceCounter, DeviceRecord, MAP_CELLS, MAP_STREAMS, OBJECT_ONE, Region,
     StackRecord, kind,
@@ -76,11 +77,26 @@ pub fn device_holders(entered: &Entered, device: u32, kind: u16, all: &mut Sampl
             largest[at] = (bytes, record.alloc_objects.saturating_sub(record.free_objects), id);
         }
     }
-    for (holder, &(_, objects, id)) in into.iter_mut().zip(&largest[..found]) {
-        *holder = Holder { objects, ..Holder::EMPTY };
-        for (to, from) in holder.frames.iter_mut().zip(frames(&segment, id)) {
+    // Calls of Python's may be the same in several of them.
+    let (mut lines, mut line_of) = (0, [0; HOLDERS]);
+    for (&(_, objects, id), line) in largest[..found].iter().zip(&mut line_of) {
+        let mut holder = Holder { objects, ..Holder::EMPTY };
+        // Where Python called, its functions say who has it: of a library's own there may be more than are shown.
+        let is_python = |word: &u64| Call::of_word(*word).is_some();
+        let has_python = frames(&segment, id).any(|word| is_python(&word));
+        let shown = frames(&segment, id).filter(|word| !has_python || is_python(word));
+        for (to, from) in holder.frames.iter_mut().zip(shown) {
             *to = from;
             holder.depth += 1;
+        }
+        let same = into[..lines].iter().position(|known| has_python && known.frames == holder.frames);
+        *line = same.unwrap_or(lines);
+        match same {
+            Some(known) => into[known].objects += objects,
+            None => {
+                into[lines] = holder;
+                lines += 1;
+            }
         }
     }
     *all = Sampled::NONE;
@@ -89,10 +105,10 @@ pub fn device_holders(entered: &Entered, device: u32, kind: u16, all: &mut Sampl
         let weight = record.weight as f64 / OBJECT_ONE as f64;
         all.add(record.size, 1.0, weight);
         if let Some(at) = largest[..found].iter().position(|&(.., id)| id == record.stack) {
-            into[at].sampled.add(record.size, 1.0, weight);
+            into[line_of[at]].sampled.add(record.size, 1.0, weight);
         }
     }
-    found
+    lines
 }
 
 /// A place for a pool in the regions of devices. `None` if all are taken.

@@ -7,12 +7,13 @@ use poolscope_capture::MAX_DEPTH;
 use poolscope_wire::python::{self, FUNCTION_WORDS};
 use poolscope_wire::stack_flags;
 
-use super::recent_stacks;
-use super::stack_table::{CapturedStack, StackTable, hash};
+use super::stack_table::{CapturedStack, StackTable, function, hash};
+use super::{SAMPLER, recent_stacks};
 use crate::kernel::os;
 use crate::python::objects::Identity;
 use crate::python::{CALLS_MAX, Call, Ranges, ranges};
 use crate::segment::Segment;
+use crate::sync::spin_lock::SlowPath;
 
 /// Places for functions at first, a power of two: two pages.
 const FIRST: usize = 1 << 7;
@@ -175,6 +176,14 @@ impl Functions {
             unsafe { os::unmap(before.known.cast(), before.places * size_of::<Known>()) };
         }
     }
+}
+
+/// Calls `f` with a function of Python's that words of stacks name; false if there is none of this number. `f` must not
+/// allocate or free.
+pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&python::Function<'_>)) -> bool {
+    let sampler = SAMPLER.lock(slow);
+    let words = sampler.segment.as_ref().and_then(|segment| function(segment, number));
+    words.and_then(python::Function::of_words).map(|function| f(&function)).is_some()
 }
 
 /// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls the functions that this

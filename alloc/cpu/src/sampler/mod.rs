@@ -56,6 +56,7 @@ use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
 use functions::Functions;
+pub use functions::with_function;
 use growing::Growing;
 pub use growing::{catch_up, resize_block, resize_large};
 use labels::{Labels, tell};
@@ -262,8 +263,8 @@ pub fn sample_block(
 /// a search for leaks would find the block there.
 #[inline(always)]
 fn forget_registers() {
-    // SAFETY: they are named as changed.
     #[cfg(target_arch = "x86_64")]
+    // SAFETY: they are named as changed.
     unsafe {
         core::arch::asm!(
             "xor r8d, r8d",

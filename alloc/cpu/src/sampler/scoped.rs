@@ -1,6 +1,5 @@
 //! What is recorded within the scopes of the leak checker.
 
-use poolscope_wire::python::Function;
 use poolscope_wire::{LiveRecord, kind};
 
 use super::scopes::Counts;
@@ -18,14 +17,6 @@ pub fn visit_scope(slow: SlowPath, scope: u32, mut f: impl FnMut(&LiveRecord, &[
             f(record, words.get(..depth).unwrap_or_default());
         }
     }
-}
-
-/// Calls `f` with a function of Python's that words of stacks name; false if there is none of this number. `f` must not
-/// allocate or free.
-pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&Function<'_>)) -> bool {
-    let sampler = SAMPLER.lock(slow);
-    let words = sampler.segment.as_ref().and_then(|segment| stack_table::function(segment, number));
-    words.and_then(Function::of_words).map(|function| f(&function)).is_some()
 }
 
 /// Opens a scope of the leak checker within another one, or within none (0).

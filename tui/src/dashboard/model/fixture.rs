@@ -280,8 +280,9 @@ fn moment(second: u64) -> Snapshot {
             alloc_bytes: scaled((11_900 << 20) >> i),
             refills: scaled((18_700_000 >> i) / (90 + u64::from(i) * 37)),
             samples: scaled(24_017 >> (i + 1)),
-            uncached_allocs: 0,
-            uncached_bytes: 0,
+            // The samples, and the large blocks.
+            uncached_allocs: scaled((24_017 >> (i + 1)) + (30 >> i)),
+            uncached_bytes: scaled((75 << 20) >> i),
             remote_frees: scaled(if i == 0 { 12 } else { 902_117 >> i }),
         })
         .collect();
