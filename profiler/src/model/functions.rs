@@ -35,9 +35,7 @@ impl Function {
             table: function.table().collect(),
         })
     }
-}
 
-impl Function {
     /// The line that it was at, or that of its `def` where that is not known.
     pub fn line(&self, at: Option<u32>) -> u32 {
         let line = |at| python::line(self.lines, self.first_line, self.table.iter().copied(), at);
@@ -47,16 +45,16 @@ impl Function {
 
 /// The functions of a process by their numbers, which words of stacks name ([`python::Call`]). Copies share them.
 #[derive(Clone, Debug, Default)]
-pub struct Functions(Arc<HashMap<u32, Function>>);
+pub struct Functions(Arc<HashMap<u32, Arc<Function>>>);
 
 impl Functions {
     /// The function of a number.
     pub fn get(&self, number: u32) -> Option<&Function> {
-        self.0.get(&number)
+        self.0.get(&number).map(|function| &**function)
     }
 
     /// Adds one.
     pub fn insert(&mut self, number: u32, function: Function) {
-        Arc::make_mut(&mut self.0).insert(number, function);
+        Arc::make_mut(&mut self.0).insert(number, Arc::new(function));
     }
 }

@@ -367,9 +367,10 @@ impl SegmentReader {
         })
     }
 
-    /// Has all frames read again.
+    /// Has all frames read again, and what is known of functions.
     fn forget_frames(&mut self) {
         (self.frames, self.frames_from, self.known) = (Vec::new(), 0, Vec::new());
+        self.functions = Functions::default();
     }
 
     /// The stacks, with their frames if they were read, where those lie if they were not, and whether frames of one were
