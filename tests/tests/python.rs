@@ -20,10 +20,17 @@ fn start(pool: &Pool, python: &Path, args: &[&str]) -> (Running, BTreeMap<u64, S
         .env("PYTHONIOENCODING", "utf-8")
         .start();
     running.wait_for_line("ready");
-    let blocks = running.stdout();
-    let blocks = blocks.lines().filter_map(|line| line.split_once(' '));
-    let said = blocks.map(|(bytes, calls)| (bytes.parse().expect("a size"), calls.to_owned())).collect();
+    let said = blocks(&running.stdout());
     (running, said)
+}
+
+/// What the script says: the calls of each block, by its bytes.
+fn blocks(said: &str) -> BTreeMap<u64, String> {
+    let blocks = said.lines().filter_map(|line| line.split_once(' '));
+    let blocks = blocks.map(|(bytes, calls)| (bytes.parse().expect("a size"), calls.to_owned()));
+    let blocks: BTreeMap<u64, String> = blocks.collect();
+    assert!(blocks.len() > 15, "{blocks:?}");
+    blocks
 }
 
 /// The functions of Python's in a stack as the script says them, and whether outer ones are missing.
@@ -37,17 +44,17 @@ fn calls(site: &Value) -> (String, bool) {
     (calls.collect::<Vec<_>>().join(";"), site["incomplete"] == true)
 }
 
-/// The site of one block of so many bytes.
-fn site_of(report: &Value, bytes: u64) -> &Value {
+/// The site that has so many bytes, in use or allocated.
+fn site_of<'a>(report: &'a Value, what: &str, bytes: u64) -> &'a Value {
     let sites = report["sites"].as_array().expect("has sites");
-    let is_it = |site: &&Value| site["in_use"]["bytes"].as_f64() == Some(bytes as f64);
+    let is_it = |site: &&Value| site[what]["bytes"].as_f64() == Some(bytes as f64);
     sites.iter().find(is_it).unwrap_or_else(|| panic!("nobody has {bytes} bytes: {report:#}"))
 }
 
 #[track_caller]
-fn assert_same_calls(report: &Value, said: &BTreeMap<u64, String>) {
+fn assert_same_calls(report: &Value, what: &str, said: &BTreeMap<u64, String>) {
     for (&bytes, expected) in said {
-        let (found, is_cut) = calls(site_of(report, bytes));
+        let (found, is_cut) = calls(site_of(report, what, bytes));
         let is_same =
             if is_cut { expected.starts_with(&found) && found.matches(';').count() > 100 } else { found == *expected };
         assert!(is_same, "of {bytes} bytes\nPython says  {expected}\nit was found {found}");
@@ -62,8 +69,7 @@ fn stacks_have_the_functions_and_lines_that_python_says_it_runs() {
         let pool = Pool::new();
         let (mut running, said) = start(&pool, &python, &[]);
         let pid = running.pid().to_string();
-        assert!(said.len() > 15, "{said:?}");
-        assert_same_calls(&pool.json(&["report", &pid, "--json"]), &said);
+        assert_same_calls(&pool.json(&["report", &pid, "--json"]), "in_use", &said);
         running.send("\n");
         running.finish();
     }
@@ -75,9 +81,30 @@ fn a_function_that_is_called_through_its_perf_map_stands_in_a_stack_once() {
         let pool = Pool::new();
         let (mut running, said) = start(&pool, &python, &["-X", "perf"]);
         let pid = running.pid().to_string();
-        assert_same_calls(&pool.json(&["report", &pid, "--json"]), &said);
+        assert_same_calls(&pool.json(&["report", &pid, "--json"]), "in_use", &said);
         running.send("\n");
         running.finish();
+    }
+}
+
+#[test]
+fn a_recording_has_the_functions_and_lines_that_python_says_it_runs() {
+    for python in pythons::from_version(FIRST) {
+        let pool = Pool::new();
+        let recording = pool.files().join("calls.rec");
+        let record = |args: &[&str]| {
+            let command = pool.poolscope().args(["record", "-q", "--free-stacks"]).args(args).arg("-o").arg(&recording);
+            let command = command.arg("--").arg(&python).arg(repository().join("tests/python/calls.py"));
+            let ended = command.env("PYTHONIOENCODING", "utf-8").run();
+            assert_eq!(ended.code(), 0, "{}", ended.report());
+            blocks(&ended.stdout)
+        };
+        let said = record(&[]);
+        // Another part has functions of its own, which are the same.
+        assert_eq!(record(&["--append"]), said);
+        let twice = said.into_iter().map(|(bytes, calls)| (2 * bytes, calls)).collect();
+        let report = pool.json(&["report", &recording.to_string_lossy(), "--json"]);
+        assert_same_calls(&report, "allocated", &twice);
     }
 }
 
@@ -88,7 +115,7 @@ fn a_process_that_was_killed_has_the_functions_that_it_ran() {
     let segment = pool.segment(running.pid()).expect("has a segment");
     running.signal(libc::SIGKILL);
     running.finish();
-    assert_same_calls(&pool.json(&["report", &segment.path.to_string_lossy(), "--json"]), &said);
+    assert_same_calls(&pool.json(&["report", &segment.path.to_string_lossy(), "--json"]), "in_use", &said);
 }
 
 #[test]
@@ -107,7 +134,7 @@ fn a_forked_child_has_the_functions_of_its_parent_and_its_own() {
     let child = ready.trim().rsplit(' ').next().expect("has a number");
     let report = pool.json(&["report", child, "--json"]);
     for (bytes, expected) in [(200_001, "parent:3;<module>:6"), (300_001, "child:5;<module>:9")] {
-        assert_eq!(calls(site_of(&report, bytes)).0, expected);
+        assert_eq!(calls(site_of(&report, "in_use", bytes)).0, expected);
     }
     running.send("\n");
     running.finish();

@@ -48,7 +48,7 @@ impl Call {
 }
 
 /// How CPython writes down which line an instruction is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Lines {
     /// `co_lnotab`, until 3.9.

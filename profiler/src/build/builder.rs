@@ -363,7 +363,7 @@ impl KnownStacks {
         let call = |&return_address: &u64| {
             let location = self.calls.of.get(&return_address).copied().unwrap_or_else(|| {
                 let location = match python::Call::of_word(return_address) {
-                    Some(call) => Some(self.python_location(&snapshot.functions, process, return_address, call)),
+                    Some(call) => Some(self.python_location(&snapshot.functions, return_address, call)),
                     None => {
                         let (address, module) = self.modules.find(called_at(return_address), index);
                         let is_pool = self.modules.is_pool(module);
@@ -389,14 +389,9 @@ impl KnownStacks {
     }
 
     /// The location of a call of one of Python's functions, by its word.
-    fn python_location(
-        &mut self,
-        functions: &Functions,
-        process: &ProcessInfo,
-        word: u64,
-        call: python::Call,
-    ) -> usize {
-        let called_from = CalledFrom { address: word, module: None, owner: process.identity(), skip: 0 };
+    fn python_location(&mut self, functions: &Functions, word: u64, call: python::Call) -> usize {
+        // Whoever runs it, as the functions of all processes of a recording have numbers of their own.
+        let called_from = CalledFrom { address: word, module: None, owner: (0, 0), skip: 0 };
         *self.location_index.entry(called_from).or_insert_with(|| {
             let frames = match functions.get(call.function) {
                 Some(function) => vec![frame_of_python(function, call.at)],

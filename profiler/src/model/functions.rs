@@ -8,7 +8,7 @@ use poolscope_wire::python::{self, Lines};
 use crate::words::printable::printable;
 
 /// A function of Python's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     /// Its name, with the names of what it is in where CPython knows them (from 3.11 on).
     pub name: String,
@@ -54,7 +54,7 @@ impl Functions {
     }
 
     /// Adds one.
-    pub fn insert(&mut self, number: u32, function: Function) {
-        Arc::make_mut(&mut self.0).insert(number, Arc::new(function));
+    pub fn insert(&mut self, number: u32, function: Arc<Function>) {
+        Arc::make_mut(&mut self.0).insert(number, function);
     }
 }

@@ -136,8 +136,8 @@ pub(crate) fn say_warnings(builder: &mut ProfileBuilder) {
 pub(crate) fn hide_interpreter(profile: &mut Profile) {
     if python::hide_interpreter(profile) == 0 {
         sink::say(
-            "no stack has a function of Python: in a recording, and where the library does not know the interpreter, \
-             CPython 3.12 or later names them if it is started with -X perf, or with PYTHONPERFSUPPORT=1",
+            "no stack has a function of Python: where the library does not know the interpreter, CPython 3.12 or \
+             later names them if it is started with -X perf, or with PYTHONPERFSUPPORT=1",
         );
     }
 }

@@ -42,9 +42,15 @@ impl Stack {
 
     /// The calls that Python's interpreter ran in it.
     pub fn calls(&self) -> &'static [Call] {
-        // SAFETY: as in `frames`; what was mapped stays.
-        unsafe { (*self.heap.sampling.capture.get()).python.as_ref() }.map_or(&[], |calls| calls.get())
+        calls(self.heap).map_or(&[], |calls| calls.get())
     }
+}
+
+/// What [`note_calls`] has read last.
+#[expect(clippy::mut_from_ref, reason = "a heap's captures are its thread's alone, which has them once at a time")]
+pub fn calls(heap: &'static Heap) -> Option<&'static mut Calls> {
+    // SAFETY: this thread's, which reads no others meanwhile and has it once at a time; what was mapped stays.
+    unsafe { (*heap.sampling.capture.get()).python.as_mut() }
 }
 
 /// Has the calls that Python's interpreter runs be those of the stack that was captured last, if there is one.
@@ -63,8 +69,7 @@ fn read_calls(heap: &'static Heap) {
     if capture.python.is_null() {
         capture.python = os::map(size_of::<Calls>()).cast();
     }
-    // SAFETY: this thread's, and zeroed at first, which is no calls; nobody else has a reference.
-    if let Some(calls) = unsafe { capture.python.as_mut() } {
+    if let Some(calls) = calls(heap) {
         calls.read();
     }
 }

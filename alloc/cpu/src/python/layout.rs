@@ -63,6 +63,38 @@ pub struct Layout {
     pub characters: [usize; 2],
 }
 
+/// Where a frame has what changes while it runs, in a form that takes few instructions to look at.
+#[derive(Clone, Copy)]
+pub struct Glance {
+    pub previous: usize,
+    pub code: usize,
+    pub code_mask: usize,
+    /// How far it has come, and which bits of the word say so.
+    pub at: usize,
+    pub at_mask: usize,
+    /// A byte that says whether it is the last, and which of its bits.
+    pub role: usize,
+    pub role_mask: u8,
+    /// In code: its table of lines.
+    pub table: usize,
+}
+
+impl Layout {
+    /// The same, for a look at what may have changed.
+    pub fn glance(&self) -> Glance {
+        let (at, at_mask) = match self.at {
+            At::Units(at, _) => (at, u32::MAX as usize),
+            At::Pointer(at) => (at, usize::MAX),
+        };
+        let (role, role_mask) = match self.ends {
+            Ends::Each => (0, 0),
+            Ends::Marked(at) | Ends::Before(at) => (at, u8::MAX),
+        };
+        let Layout { previous, code, tag, table, .. } = *self;
+        Glance { previous, code, code_mask: !tag, at, at_mask, role, role_mask, table }
+    }
+}
+
 const V8: Layout = Layout {
     minor: 8,
     sizes: [176, 368],

@@ -7,19 +7,18 @@
 
 mod layout;
 pub mod objects;
+mod walk;
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use layout::{At, Ends, First, Layout, OWNED_BY_INTERPRETER};
-use objects::{Code, byte_at, pointer_at, word_at};
+use layout::{At, Ends, First, Glance, Layout, OWNED_BY_INTERPRETER};
+use objects::{Code, Identity, byte_at, pointer_at, word_at};
+use walk::{Entry, Role, Walk};
 
 /// The most calls that are read of a thread.
 pub const CALLS_MAX: usize = 128;
-
-/// Frames that are looked at, at most: those of no function are passed over.
-const FRAMES_MAX: usize = 4 * CALLS_MAX;
 
 /// What a program's CPython is known by: symbols of its.
 #[derive(Clone, Copy)]
@@ -46,10 +45,10 @@ pub struct Call {
     pub is_last: bool,
 }
 
-/// Calls of a thread, innermost first.
+/// Calls of a thread, innermost first. Zeroes are none.
 pub struct Calls {
+    walk: Walk,
     calls: [Call; CALLS_MAX],
-    len: usize,
 }
 
 /// Where the interpreter's code lies.
@@ -63,6 +62,7 @@ pub struct Ranges {
 struct Interpreter {
     symbols: Symbols,
     layout: &'static Layout,
+    glance: Glance,
     ranges: Ranges,
 }
 
@@ -92,7 +92,7 @@ pub unsafe fn begin(symbols: Symbols) {
         let module = poolscope_capture::module_range(start).map_or(0..0, |range| range.start as u64..range.end as u64);
         let ranges = Ranges { evaluate: start as u64..end as u64, module };
         // SAFETY: just mapped, for as long as the process runs.
-        unsafe { place.write(Interpreter { symbols, layout, ranges }) };
+        unsafe { place.write(Interpreter { symbols, layout, glance: layout.glance(), ranges }) };
         INTERPRETER.store(place, Ordering::Release);
     }
 }
@@ -123,43 +123,33 @@ impl Calls {
     /// Reads those of the calling thread.
     #[cold]
     pub fn read(&mut self) {
-        self.len = 0;
-        let Some(Interpreter { symbols, layout, .. }) = interpreter() else { return };
-        // SAFETY: functions that may be called at any time. Both look at a word or two of CPython's, and take no lock.
-        let (state, ends) = unsafe { ((symbols.thread_state)() as usize, (symbols.is_finalizing)() != 0) };
-        // SAFETY: asks for the thread's own number.
-        let own = unsafe { libc::pthread_self() } as usize;
-        // Once CPython ends, it frees the states of other threads, which may still run.
-        // SAFETY: the state of this thread, whose structure the version says. Until it ends CPython keeps it.
-        if ends || state == 0 || unsafe { word_at(state + layout.thread) } != own {
-            return;
-        }
-        // SAFETY: as above.
-        let mut frame = unsafe { Frame::innermost(state, layout) };
-        for _ in 0..FRAMES_MAX {
-            let Some(next) = frame.filter(|_| self.len < CALLS_MAX) else { return };
-            self.push(next, symbols);
-            frame = next.previous();
+        match Frame::innermost() {
+            Some(frame) => self.walk.take(core::iter::successors(Some(frame), |frame| frame.previous())),
+            None => self.walk.take(core::iter::empty::<Frame>()),
         }
     }
 
-    fn push(&mut self, frame: Frame, symbols: &Symbols) {
-        let role = frame.role();
-        if role == Role::Between {
-            if let Some(last) = self.len.checked_sub(1).and_then(|last| self.calls.get_mut(last)) {
-                last.is_last = true;
-            }
-        } else if let Some(code) = frame.code(symbols)
-            && let Some(call) = self.calls.get_mut(self.len)
-        {
-            *call = Call { code, at: frame.at(code), is_last: role == Role::Last };
-            self.len += 1;
-        }
+    /// What tells those that were read last from others; 0 if there are none.
+    pub fn hash(&self) -> u64 {
+        self.walk.hash()
     }
 
     /// Those that were read last.
-    pub fn get(&self) -> &[Call] {
-        self.calls.get(..self.len).unwrap_or_default()
+    pub fn get(&mut self) -> &[Call] {
+        let mut len = 0usize;
+        for &Entry { code, at, role, .. } in self.walk.frames() {
+            if role == Role::Between {
+                if let Some(last) = len.checked_sub(1).and_then(|last| self.calls.get_mut(last)) {
+                    last.is_last = true;
+                }
+            } else if code != 0
+                && let Some(call) = self.calls.get_mut(len)
+            {
+                *call = Call { code, at, is_last: role == Role::Last };
+                len += 1;
+            }
+        }
+        self.calls.get(..len).unwrap_or_default()
     }
 }
 
@@ -175,38 +165,35 @@ impl Call {
     }
 }
 
-/// Which of the frames that a call of the interpreter's runs one is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// It called the one before it.
-    Inner,
-    /// It is the outermost.
-    Last,
-    /// It is no function's, and stands behind the outermost.
-    Between,
-}
-
 /// A frame of the calling thread's: who makes one says that it is, and CPython keeps it as long as it runs.
 #[derive(Clone, Copy)]
 struct Frame {
     address: usize,
-    layout: &'static Layout,
+    interpreter: &'static Interpreter,
 }
 
 impl Frame {
-    /// The innermost of a thread. CPython makes each frame whole before it puts it there.
-    ///
-    /// # Safety
-    /// The state is the calling thread's, and CPython's structures are as the layout says.
-    unsafe fn innermost(state: usize, layout: &'static Layout) -> Option<Frame> {
-        // SAFETY: the caller's promise.
+    /// The innermost of the calling thread. CPython makes each frame whole before it puts it there.
+    fn innermost() -> Option<Frame> {
+        let interpreter = interpreter()?;
+        let Interpreter { symbols, layout, .. } = interpreter;
+        // SAFETY: functions that may be called at any time. Both look at a word or two of CPython's, and take no lock.
+        let (state, ends) = unsafe { ((symbols.thread_state)() as usize, (symbols.is_finalizing)() != 0) };
+        // SAFETY: asks for the thread's own number.
+        let own = unsafe { libc::pthread_self() } as usize;
+        // Once CPython ends, it frees the states of other threads, which may still run.
+        // SAFETY: the state of this thread, whose structure the version says. Until it ends CPython keeps it.
+        if ends || state == 0 || unsafe { word_at(state + layout.thread) } != own {
+            return None;
+        }
+        // SAFETY: as above.
         let address = unsafe {
             match layout.first {
                 First::Of(at) => pointer_at(state + at)?,
                 First::Behind(at, first) => pointer_at(pointer_at(state + at)? + first)?,
             }
         };
-        Some(Frame { address, layout })
+        Some(Frame { address, interpreter })
     }
 
     fn word(self, at: usize) -> usize {
@@ -214,15 +201,16 @@ impl Frame {
         unsafe { word_at(self.address + at) }
     }
 
+    #[inline(always)]
     fn previous(self) -> Option<Frame> {
-        let address = self.word(self.layout.previous);
+        let address = self.word(self.interpreter.glance.previous);
         (address != 0).then_some(Frame { address, ..self })
     }
 
     fn role(self) -> Role {
         // SAFETY: as in `word`.
         let byte = |at| unsafe { byte_at(self.address + at) };
-        match self.layout.ends {
+        match self.interpreter.layout.ends {
             Ends::Each => Role::Last,
             Ends::Marked(at) if byte(at) != 0 => Role::Last,
             Ends::Before(at) if byte(at) >= OWNED_BY_INTERPRETER => Role::Between,
@@ -231,20 +219,67 @@ impl Frame {
     }
 
     /// The code that it runs; `None` if that is no function's.
-    fn code(self, symbols: &Symbols) -> Option<usize> {
-        let [_, of_code, _] = symbols.types;
-        let code = self.word(self.layout.code) & !self.layout.tag;
+    fn code(self) -> Option<usize> {
+        let (code, [_, of_code, _]) = (self.runs(), self.interpreter.symbols.types);
         // SAFETY: the place of a frame for the object that it runs.
         unsafe { objects::is_a(code, of_code) }.then_some(code)
     }
 
+    /// The object that it runs.
+    #[inline(always)]
+    fn runs(self) -> usize {
+        let Glance { code, code_mask, .. } = self.interpreter.glance;
+        self.word(code) & code_mask
+    }
+
+    /// What it has for how far it has come, and for its role.
+    #[inline(always)]
+    fn raw(self) -> (usize, u8) {
+        let Glance { at, at_mask, role, role_mask, .. } = self.interpreter.glance;
+        // SAFETY: as in `word`.
+        (self.word(at) & at_mask, unsafe { byte_at(self.address + role) } & role_mask)
+    }
+
     /// Bytes of bytecode before the instruction that it is at.
     fn at(self, code: usize) -> u32 {
-        let at = match self.layout.at {
+        let layout = self.interpreter.layout;
+        let at = match layout.at {
             At::Units(at, unit) => (self.word(at) as i32).saturating_mul(unit).max(0) as usize,
-            At::Pointer(at) => self.word(at).wrapping_sub(code + self.layout.sizes[0]),
+            At::Pointer(at) => self.word(at).wrapping_sub(code + layout.sizes[0]),
         };
         u32::try_from(at).unwrap_or(u32::MAX)
+    }
+}
+
+impl walk::Frame for Frame {
+    fn address(self) -> usize {
+        self.address
+    }
+
+    fn entry(self) -> Entry {
+        let (frame, role) = (self.address, self.role());
+        let nobody = Entry { frame, code: 0, name: 0, table: 0, first_line: 0, at: 0, role, raw: self.raw() };
+        let code = if role == Role::Between { None } else { self.code() };
+        code.map_or(nobody, |code| {
+            let layout = self.interpreter.layout;
+            let Identity { name, table, first_line, .. } = Code { address: code, layout }.identity();
+            Entry { code, name, table, first_line, at: self.at(code), ..nobody }
+        })
+    }
+
+    #[inline(always)]
+    fn is_as(self, before: &Entry) -> bool {
+        let Entry { frame, code, table, raw, .. } = *before;
+        if frame != self.address || raw != self.raw() {
+            return false;
+        }
+        if code == 0 {
+            // What runs no function has nothing else that changes.
+            return before.role == Role::Between;
+        }
+        // No two functions that run have a table of lines in common.
+        // SAFETY: the code that the frame runs, as it did before.
+        code == self.runs() && unsafe { word_at(code + self.interpreter.glance.table) } == table
     }
 }
 

@@ -90,9 +90,9 @@ pub struct Code {
 pub struct Identity {
     /// Where it lies.
     pub address: usize,
-    name: usize,
-    table: usize,
-    first_line: u32,
+    pub(super) name: usize,
+    pub(super) table: usize,
+    pub(super) first_line: u32,
 }
 
 impl Code {

@@ -8,7 +8,7 @@ use poolscope_wire::python::{self, FUNCTION_WORDS};
 use poolscope_wire::stack_flags;
 
 use super::stack_table::{CapturedStack, StackTable, function, hash};
-use super::{SAMPLER, recent_stacks};
+use super::{SAMPLER, Sampler, recent_stacks};
 use crate::kernel::os;
 use crate::python::objects::Identity;
 use crate::python::{CALLS_MAX, Call, Ranges, ranges};
@@ -82,34 +82,33 @@ impl Functions {
         stack: &CapturedStack<'_>,
         calls: &[Call],
     ) -> Option<u32> {
-        if self.scratch.is_null() {
-            self.scratch = os::map(size_of::<Scratch>()).cast();
-        }
-        // SAFETY: mapped, and zeroes are a value of it; only reached under the sampler's lock.
-        let Scratch { runs, words, function } = unsafe { self.scratch.as_mut() }?;
-        let mut count = 0;
-        for (run, call) in runs.iter_mut().zip(calls) {
-            let number = self.number(segment, stacks, call, function);
-            *run = python::Call { function: number?, at: Some(call.at) }.word()?;
-            count += 1;
-        }
-        let runs = runs.get(..count)?;
+        let Scratch { runs, words, .. } = self.run(segment, stacks, calls)?;
+        let runs = runs.get(..calls.len())?;
         let hash = hash(stack, runs);
-        let is_deep = stack.frames.len() + count > MAX_DEPTH;
-        if !is_deep && let Some(known) = stacks.find(segment, hash, stack.len() + count) {
+        let is_deep = stack.frames.len() + runs.len() > MAX_DEPTH;
+        if !is_deep && let Some(known) = stacks.find(segment, hash, stack.len() + runs.len()) {
             return Some(known);
         }
-        let len = weave(stack.frames, (runs, calls), ranges()?, is_deep, words);
-        let is_whole = len <= MAX_DEPTH && count < CALLS_MAX;
-        let stack = CapturedStack {
-            frames: words.get(..len.min(MAX_DEPTH))?,
-            flags: stack.flags | if is_whole { 0 } else { stack_flags::TRUNCATED },
-            ..*stack
-        };
+        let (frames, flags) = woven(stack.frames, (runs, calls), words)?;
+        let stack = CapturedStack { frames, flags: stack.flags | flags, ..*stack };
         Some(match stacks.find(segment, hash, stack.len()).filter(|_| is_deep) {
             Some(known) => known,
             None => stacks.insert(segment, &stack, hash, recent_stacks::shelf),
         })
+    }
+
+    /// The words of calls, in a place of their own. `None` without memory.
+    fn run(&mut self, segment: &Segment, stacks: &mut StackTable, calls: &[Call]) -> Option<&'static mut Scratch> {
+        if self.scratch.is_null() {
+            self.scratch = os::map(size_of::<Scratch>()).cast();
+        }
+        // SAFETY: mapped for good, and zeroes are a value of it; only reached under the sampler's lock, by one at a time.
+        let scratch = unsafe { self.scratch.as_mut() }?;
+        for (run, call) in scratch.runs.iter_mut().zip(calls) {
+            let number = self.number(segment, stacks, call, &mut scratch.function);
+            *run = python::Call { function: number?, at: Some(call.at) }.word()?;
+        }
+        Some(scratch)
     }
 
     /// The number of the function that a call is of.
@@ -184,6 +183,32 @@ pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&python::Functi
     let sampler = SAMPLER.lock(slow);
     let words = sampler.segment.as_ref().and_then(|segment| function(segment, number));
     words.and_then(python::Function::of_words).map(|function| f(&function)).is_some()
+}
+
+/// Puts the calls that the interpreter ran in a stack of `depth` frames among these, for who keeps stacks by itself.
+/// Returns how many words there are then, and what is to be said of them. `None` without memory: the frames stay as they
+/// are.
+pub fn weave_into(slow: SlowPath, frames: &mut [u64; MAX_DEPTH], depth: usize, calls: &[Call]) -> Option<(usize, u16)> {
+    let mut sampler = SAMPLER.lock(slow);
+    let segment = sampler.own_segment()?;
+    let Sampler { functions, stacks, .. } = &mut *sampler;
+    let Scratch { runs, words, .. } = functions.run(&segment, stacks, calls)?;
+    let (woven, flags) = woven(frames.get(..depth)?, (runs.get(..calls.len())?, calls), words)?;
+    frames.get_mut(..woven.len())?.copy_from_slice(woven);
+    Some((woven.len(), flags))
+}
+
+/// A stack with the calls that the interpreter ran in it, as far as there is room, and the flags that say whether there
+/// was for all.
+fn woven<'a>(
+    frames: &[u64],
+    (runs, calls): (&[u64], &[Call]),
+    words: &'a mut [u64; MAX_DEPTH],
+) -> Option<(&'a [u64], u16)> {
+    let is_deep = frames.len() + runs.len() > MAX_DEPTH;
+    let len = weave(frames, (runs, calls), ranges()?, is_deep, words);
+    let is_whole = len <= MAX_DEPTH && calls.len() < CALLS_MAX;
+    Some((words.get(..len.min(MAX_DEPTH))?, if is_whole { 0 } else { stack_flags::TRUNCATED }))
 }
 
 /// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls the functions that this

@@ -56,7 +56,7 @@ use crate::tiers::thread_cache::Heap;
 
 pub use devices::{attach, detach, device_holders, forget_foreign, publish_device, record_foreign};
 use functions::Functions;
-pub use functions::with_function;
+pub use functions::{weave_into, with_function};
 use growing::Growing;
 pub use growing::{catch_up, resize_block, resize_large};
 use labels::{Labels, tell};

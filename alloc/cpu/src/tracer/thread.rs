@@ -173,7 +173,7 @@ pub fn note_free(heap: &'static Heap, slow: SlowPath, p: *mut u8, of_others: boo
     if of_others {
         trace.events = 0;
     }
-    let slot = if trace.free_stacks { stack_slot_here(heap, slow, trace) } else { 0 };
+    let slot = if trace.free_stacks { slot_of_free(heap, slow, trace) } else { 0 };
     if !begin(slow, trace, 1, true) {
         return;
     }
@@ -192,7 +192,11 @@ pub fn note_device(heap: &'static Heap, slow: SlowPath, event: DeviceEvent, call
     if trace.lost > 0 && trace.is_still_full() {
         return trace.count_lost(is_free);
     }
-    let slot = if is_free && !trace.free_stacks { 0 } else { stack_slot(heap, slow, trace, caller) };
+    let slot = match (is_free, trace.free_stacks) {
+        (true, false) => 0,
+        (true, true) => frames_slot(heap, slow, trace, caller),
+        (false, _) => stack_slot(heap, slow, trace, caller),
+    };
     trace.events = 0;
     if !begin(slow, trace, DEVICE_WORDS, is_free) {
         return;
@@ -255,16 +259,62 @@ fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
     session::wait_for_reader(slow, request, || ring.has_room(&mut trace.cursor, words))
 }
 
-/// The slot of the stack that leads here.
+/// The slot of the stack that leads here, without calls of Python's: while CPython ends one, what it has of it may be
+/// half freed.
 #[inline(never)]
-fn stack_slot_here(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace) -> u32 {
-    stack_slot(heap, slow, trace, Caller::here())
+fn slot_of_free(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace) -> u32 {
+    frames_slot(heap, slow, trace, Caller::here())
 }
 
-/// The slot of the stack that begins at `caller`; the ring gets its frames if they are not there yet. 0 if the stack
-/// could not be traced.
+/// The slot of the stack that begins at `caller`, with the calls that Python's interpreter runs in it; the ring gets its
+/// words if they are not there yet. 0 if the stack could not be traced.
 #[inline(always)]
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
+    let slot = frames_slot(heap, slow, trace, caller);
+    if heap.sampling.marks.has_python() && slot != 0 {
+        return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp);
+    }
+    slot
+}
+
+/// The slot of a stack with the calls that Python's interpreter runs in it, of which `frames_slot` is the one without.
+#[cold]
+#[inline(never)]
+fn slot_with_calls(
+    heap: &'static Heap,
+    slow: SlowPath,
+    trace: &mut ThreadTrace,
+    frames_slot: u32,
+    pc: usize,
+    sp: usize,
+    fp: usize,
+) -> u32 {
+    capture::note_calls(heap);
+    let Some(calls) = capture::calls(heap).filter(|calls| calls.hash() != 0) else { return frames_slot };
+    let of_frames = trace.stacks[frames_slot as usize / WAYS][frames_slot as usize % WAYS];
+    let hash = of_frames.rotate_left(1) ^ calls.hash();
+    known_slot(trace, hash).unwrap_or_else(|| {
+        let (depth, flags) = frames_again(heap, slow, trace, Caller { pc, sp, fp });
+        match sampler::weave_into(slow, &mut trace.frames, depth, calls.get()) {
+            Some((words, more)) => tell_stack(slow, trace, words, hash, flags | more),
+            None => frames_slot,
+        }
+    })
+}
+
+/// The frames of a stack that has a slot already: how many they are, and their flags.
+fn frames_again(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> (usize, u16) {
+    if let Ok(found) = capture_quickly(capture::state(heap), caller, &mut trace.trail, &mut trace.frames) {
+        complete(found, &trace.trail, &mut trace.frames);
+        return (found.depth, 0);
+    }
+    let (depth, _, flags) = capture_fully(heap, slow, trace, caller);
+    (depth, flags)
+}
+
+/// The slot of the frames alone.
+#[inline(always)]
+fn frames_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     if trace.batches < CONFIRM_EVERY
         && let Some(slot) = trace.footprints.find(capture::state(heap), caller)
     {

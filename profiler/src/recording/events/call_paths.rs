@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use crate::model::memory::Place;
+use crate::recording::events::functions::Functions;
 
 /// Most nodes of a file.
 pub const MAX_NODES: usize = 32 << 20;
@@ -43,6 +44,19 @@ impl Path {
     pub const NONE: Path = Path { node: 0, flags: 0, place: Place::Host };
 }
 
+/// What the stacks of a file have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StackCounts {
+    /// Nodes of the call trees.
+    pub nodes: usize,
+    /// Stacks.
+    pub paths: usize,
+    /// Functions of Python's.
+    pub functions: usize,
+    /// Their words.
+    pub function_words: usize,
+}
+
 /// All stacks so far.
 #[derive(Debug)]
 pub struct CallPaths {
@@ -53,28 +67,31 @@ pub struct CallPaths {
     path_index: HashMap<Path, u32>,
     most_nodes: usize,
     most_paths: usize,
+    /// Python's functions that stacks name.
+    pub functions: Functions,
     /// Stacks that found no room.
     pub refused: u64,
 }
 
 impl Default for CallPaths {
     fn default() -> Self {
-        Self::beside(0, 0, u64::MAX)
+        Self::beside(&StackCounts::default(), u64::MAX)
     }
 }
 
 impl CallPaths {
-    /// None yet, beside so many nodes and stacks that are in the file already, to take `room` bytes of memory or, where
-    /// that is little, what two million nodes take.
-    pub fn beside(nodes: usize, paths: usize, room: u64) -> Self {
+    /// None yet, beside those that are in the file already, to take `room` bytes of memory or, where that is little, what
+    /// two million nodes take.
+    pub fn beside(before: &StackCounts, room: u64) -> Self {
         let most = usize::try_from(room / NODE_BYTES).unwrap_or(usize::MAX).clamp(LEAST_NODES, MAX_NODES);
         Self {
             nodes: vec![Node { parent: 0, address: 0 }],
             index: vec![0; 1 << 12],
             paths: vec![Path::NONE],
             path_index: HashMap::new(),
-            most_nodes: most.min(MAX_NODES.saturating_sub(nodes)),
-            most_paths: (most / 2).min(MAX_STACKS.saturating_sub(paths)),
+            most_nodes: most.min(MAX_NODES.saturating_sub(before.nodes)),
+            most_paths: (most / 2).min(MAX_STACKS.saturating_sub(before.paths)),
+            functions: Functions::beside(before.functions, before.function_words),
             refused: 0,
         }
     }
@@ -87,6 +104,14 @@ impl CallPaths {
     /// Stacks; the first one is [`UNKNOWN`].
     pub fn paths(&self) -> &[Path] {
         &self.paths
+    }
+
+    /// The number of a stack whose calls name functions as the program has numbered them; `read` gives their words.
+    pub fn intern_from(&mut self, frames: &[u64], flags: u16, read: impl FnMut(u32) -> Option<Vec<u64>>) -> u32 {
+        let mut functions = std::mem::take(&mut self.functions);
+        let number = self.intern(functions.in_part(frames, read), flags);
+        self.functions = functions;
+        number
     }
 
     /// The number of a stack, added if it is new; [`UNKNOWN`] if there is no room.
@@ -229,13 +254,16 @@ mod tests {
     #[test]
     fn there_is_room_for_more_where_there_is_more_memory() {
         let most = |room: u64| {
-            let paths = CallPaths::beside(0, 0, room);
+            let paths = CallPaths::beside(&StackCounts::default(), room);
             (paths.most_nodes, paths.most_paths)
         };
         assert_eq!(most(0), (LEAST_NODES, LEAST_NODES / 2));
         assert_eq!(most(512 << 20), (8 << 20, 4 << 20));
         assert_eq!(most(u64::MAX), (MAX_NODES, MAX_STACKS));
-        let full = CallPaths::beside(MAX_NODES - 10, MAX_STACKS, u64::MAX);
+        let full = CallPaths::beside(
+            &StackCounts { nodes: MAX_NODES - 10, paths: MAX_STACKS, ..StackCounts::default() },
+            u64::MAX,
+        );
         assert_eq!((full.most_nodes, full.most_paths), (10, 0));
         let mut paths = CallPaths { most_nodes: 4, ..CallPaths::default() };
         assert!(paths.intern(&[3, 2, 1], 0) != UNKNOWN && paths.intern(&[4, 2, 1], 0) == UNKNOWN);

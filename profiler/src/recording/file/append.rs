@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use crate::recording::events::call_paths::StackCounts;
 use crate::recording::file::format::{
     BLOCK_HEADER_LEN, BlockHeader, FILE_HEADER_LEN, FOOTER_LEN, Kind, MAX_PARTS, VERSION, VERSION_AT,
 };
@@ -21,10 +22,8 @@ pub struct Continuation {
     pub index: Vec<(u64, BlockHeader)>,
     /// Time of its last event, microseconds since the start of its first part.
     pub time_us: u64,
-    /// Nodes of the call trees of all parts.
-    pub nodes: usize,
-    /// Stacks of all parts.
-    pub paths: usize,
+    /// What the stacks of all parts have.
+    pub stacks: StackCounts,
     /// Bytes behind `offset` that are no whole block: its recorder was killed.
     pub torn: u64,
 }
@@ -32,7 +31,7 @@ pub struct Continuation {
 impl Default for Continuation {
     /// That of a file that has nothing but its header.
     fn default() -> Self {
-        Self { offset: FILE_HEADER_LEN as u64, index: Vec::new(), time_us: 0, nodes: 0, paths: 0, torn: 0 }
+        Self { offset: FILE_HEADER_LEN as u64, index: Vec::new(), time_us: 0, stacks: StackCounts::default(), torn: 0 }
     }
 }
 
@@ -72,7 +71,7 @@ impl Continuation {
         }
         let rest = reader.len() - end.offset;
         end.torn = if is_whole(&mut file, end.offset, rest).map_err(failed)? { 0 } else { rest };
-        (end.nodes, end.paths) = reader.count_stacks(&end.index)?;
+        end.stacks = reader.count_stacks(&end.index)?;
         Ok(end)
     }
 }

@@ -17,6 +17,7 @@
 
 use std::io::{self, Read, Write};
 
+use poolscope_wire::python::FUNCTION_WORDS;
 use poolscope_wire::trace::check_word;
 use zstd::zstd_safe::CParameter;
 
@@ -24,7 +25,7 @@ use zstd::zstd_safe::CParameter;
 pub const MAGIC: [u8; 8] = *b"POOLRECO";
 /// Version of the format. Columns that it has and an older one has not come last in their blocks, so that a file that
 /// was begun by an older one can be gone on with.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u32 = 2;
 /// Where the version stands in the file.
@@ -43,6 +44,10 @@ pub const MAX_BLOCK: u32 = 64 << 20;
 pub const MAX_PARTS: usize = 4096;
 /// Most events of a block.
 pub const BLOCK_EVENTS: usize = 1 << 17;
+/// Most functions of a block, which is not too large with the longest of them.
+pub const BLOCK_FUNCTIONS: usize = 1 << 12;
+
+const _: () = assert!(BLOCK_FUNCTIONS * FUNCTION_WORDS * 8 < MAX_BLOCK as usize);
 
 const BLOCK_MAGIC: u32 = 0x4b4c_4250;
 
@@ -64,12 +69,15 @@ pub enum Kind {
     Summary = 6,
     /// Where the blocks of the file lie.
     Index = 7,
+    /// New functions of Python's, which stacks name; since version 4.
+    Functions = 8,
 }
 
 impl Kind {
     fn of(word: u32) -> Option<Kind> {
         use Kind::*;
-        [Session, Modules, Stacks, Events, Addresses, Summary, Index].into_iter().find(|&kind| kind as u32 == word)
+        let all = [Session, Modules, Stacks, Events, Addresses, Summary, Index, Functions];
+        all.into_iter().find(|&kind| kind as u32 == word)
     }
 }
 

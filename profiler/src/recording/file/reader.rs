@@ -7,14 +7,16 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use crate::model::functions::Function;
 use crate::model::memory::Place;
-use crate::recording::events::call_paths::{MAX_NODES, MAX_STACKS, Node, Path as CallPath};
+use crate::recording::events::call_paths::{MAX_NODES, MAX_STACKS, Node, Path as CallPath, StackCounts};
+use crate::recording::events::functions::{MAX_FUNCTIONS, MAX_WORDS};
 use crate::recording::events::place;
 use crate::recording::events::place::MAX_PLACES;
 use crate::recording::events::session::{RecordedModule, Session, Summary};
 use crate::recording::file::format::{
-    BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, Damaged, EventColumns, FILE_HEADER_LEN, FOOTER_LEN, Kind, MAX_PARTS,
-    OLDEST_VERSION, Unpacker, VERSION, op, parse_footer, read_file_header,
+    BLOCK_EVENTS, BLOCK_FUNCTIONS, BLOCK_HEADER_LEN, BlockHeader, Damaged, EventColumns, FILE_HEADER_LEN, FOOTER_LEN,
+    Kind, MAX_BLOCK, MAX_PARTS, OLDEST_VERSION, Unpacker, VERSION, op, parse_footer, read_file_header,
 };
 
 /// JSON of a block is no longer.
@@ -93,6 +95,8 @@ pub enum Block {
         /// Stacks.
         paths: Vec<CallPath>,
     },
+    /// New functions of Python's, which stacks name by their places in the part.
+    Functions(Vec<Function>),
     /// Executables and libraries.
     Modules(Vec<RecordedModule>),
     /// Losses and threads.
@@ -117,12 +121,24 @@ pub(crate) struct Bookmark {
     /// Nodes and stacks of the parts before this one.
     nodes_before: usize,
     paths_before: usize,
+    /// Functions of all parts, and their words.
+    functions: usize,
+    function_words: usize,
 }
 
 impl Bookmark {
     /// Before the first events.
     fn first(offset: u64) -> Bookmark {
-        Bookmark { offset, nodes: 1, paths: 1, parts: 1, nodes_before: 0, paths_before: 0 }
+        Bookmark {
+            offset,
+            nodes: 1,
+            paths: 1,
+            parts: 1,
+            nodes_before: 0,
+            paths_before: 0,
+            functions: 0,
+            function_words: 0,
+        }
     }
 }
 
@@ -269,6 +285,7 @@ impl RecordingReader {
             let block = match header.kind {
                 Kind::Events => self.events(&payload).map(Block::Events),
                 Kind::Stacks => self.stacks(&payload),
+                Kind::Functions => self.functions(&payload),
                 Kind::Addresses => addresses(&payload),
                 Kind::Modules => return self.json(&payload).map(|modules| Some(Block::Modules(modules))),
                 Kind::Summary => return self.json(&payload).map(|summary| Some(Block::Summary(summary))),
@@ -317,10 +334,10 @@ impl RecordingReader {
         (self.at.nodes_before + self.at.nodes, self.at.paths_before + self.at.paths)
     }
 
-    /// Nodes and stacks of all parts, of which `index` says where the blocks lie.
-    pub(crate) fn count_stacks(&mut self, index: &[(u64, BlockHeader)]) -> Result<(usize, usize), RecordingError> {
+    /// What the stacks of all parts have, of which `index` says where the blocks lie.
+    pub(crate) fn count_stacks(&mut self, index: &[(u64, BlockHeader)]) -> Result<StackCounts, RecordingError> {
         self.rewind()?;
-        let wanted = |kind| matches!(kind, Kind::Session | Kind::Stacks);
+        let wanted = |kind| matches!(kind, Kind::Session | Kind::Stacks | Kind::Functions);
         for &(offset, _) in index.iter().skip(1).filter(|(_, header)| wanted(header.kind)) {
             self.file
                 .seek(SeekFrom::Start(offset))
@@ -330,7 +347,8 @@ impl RecordingReader {
                 return Err(self.damaged("a block can't be read; nothing is appended, record to another file"));
             }
         }
-        Ok(self.stacks_so_far())
+        let (nodes, paths) = self.stacks_so_far();
+        Ok(StackCounts { nodes, paths, functions: self.at.functions, function_words: self.at.function_words })
     }
 
     fn events(&self, payload: &[u8]) -> Result<EventColumns, Damaged> {
@@ -367,6 +385,24 @@ impl RecordingReader {
         if whole { Ok(columns) } else { Err(Damaged("a block's columns don't fit together")) }
     }
 
+    fn functions(&mut self, payload: &[u8]) -> Result<Block, Damaged> {
+        let mut unpacker = Unpacker(payload);
+        let lens = unpacker.numbers(BLOCK_FUNCTIONS)?;
+        let words = words(&unpacker.bytes(MAX_BLOCK as usize)?).ok_or(Damaged("a function ends within a word"))?;
+        self.at.functions += lens.len();
+        self.at.function_words += words.len();
+        if self.at.functions > MAX_FUNCTIONS || self.at.function_words > MAX_WORDS {
+            return Err(Damaged("there are more functions than a recorder writes"));
+        }
+        let mut rest = &words[..];
+        let functions = lens.into_iter().map(|len| {
+            let (function, behind) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+            rest = behind;
+            Function::of_words(function)
+        });
+        functions.collect::<Option<_>>().map(Block::Functions).ok_or(Damaged("a function's words are no function's"))
+    }
+
     fn stacks(&mut self, payload: &[u8]) -> Result<Block, Damaged> {
         let mut unpacker = Unpacker(payload);
         let parents = unpacker.numbers32(BLOCK_EVENTS)?;
@@ -400,6 +436,11 @@ impl RecordingReader {
         });
         Ok(Block::Stacks { nodes, paths: paths.collect::<Result<_, Damaged>>()? })
     }
+}
+
+fn words(bytes: &[u8]) -> Option<Vec<u64>> {
+    let (words, rest) = bytes.as_chunks();
+    rest.is_empty().then(|| words.iter().map(|&word| u64::from_le_bytes(word)).collect())
 }
 
 fn count_of(ops: &[u8], wanted: &[u8]) -> usize {

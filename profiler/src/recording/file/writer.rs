@@ -4,12 +4,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::recording::events::call_paths::CallPaths;
+use crate::recording::events::functions::Functions;
 use crate::recording::events::live_table::LiveTable;
 use crate::recording::events::place::{self, HOST_END, Lane};
 use crate::recording::events::session::{RecordedModule, Session, Summary};
 use crate::recording::file::append::Continuation;
 use crate::recording::file::format::{
-    BLOCK_EVENTS, BLOCK_HEADER_LEN, BlockHeader, EventColumns, FOOTER_LEN, Kind, Packer, footer, op, write_file_header,
+    BLOCK_EVENTS, BLOCK_FUNCTIONS, BLOCK_HEADER_LEN, BlockHeader, EventColumns, FOOTER_LEN, Kind, Packer, footer, op,
+    write_file_header,
 };
 
 /// A block of events is written after this time, so that a recorder that is killed loses no more.
@@ -30,9 +32,10 @@ pub struct Writer<W> {
     /// Time of the parts before this one.
     begins_us: u64,
     thread: Option<u32>,
-    /// Nodes and stacks that are in the file.
+    /// Nodes, stacks and functions that are in the file.
     nodes: usize,
     paths: usize,
+    functions: usize,
     /// Bytes written.
     bytes: u64,
     allocs: u64,
@@ -66,6 +69,7 @@ impl<W: Write> Writer<W> {
             thread: None,
             nodes: 1,
             paths: 1,
+            functions: 0,
             bytes: before.offset,
             allocs: 0,
             frees: 0,
@@ -215,6 +219,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn stacks(&mut self, paths: &CallPaths) -> io::Result<()> {
+        self.functions(&paths.functions)?;
         // A million stacks at once are several blocks.
         while self.nodes < paths.nodes().len() || self.paths < paths.paths().len() {
             let nodes = &paths.nodes()[self.nodes..];
@@ -233,6 +238,21 @@ impl<W: Write> Writer<W> {
             self.nodes += nodes.len();
             self.paths += known.len();
             self.block(Kind::Stacks, 0)?;
+        }
+        Ok(())
+    }
+
+    fn functions(&mut self, functions: &Functions) -> io::Result<()> {
+        while self.functions < functions.count() {
+            let (mut lens, words) = functions.after(self.functions);
+            lens.truncate(BLOCK_FUNCTIONS);
+            let words = &words[..lens.iter().sum()];
+            let packer = &mut self.packer;
+            packer.out.clear();
+            packer.numbers(lens.iter().map(|&len| len as u64))?;
+            packer.bytes(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())?;
+            self.functions += lens.len();
+            self.block(Kind::Functions, 0)?;
         }
         Ok(())
     }

@@ -161,11 +161,7 @@ impl<W: Write> Recorder<W> {
                 Some(before) => Writer::append(out, &session, before)?,
                 None => Writer::new(out, &session)?,
             },
-            paths: CallPaths::beside(
-                before.map_or(0, |before| before.nodes),
-                before.map_or(0, |before| before.paths),
-                room,
-            ),
+            paths: CallPaths::beside(&before.map(|before| before.stacks).unwrap_or_default(), room),
             matcher: Matcher::default(),
             lanes: Lanes::default(),
             rings: Vec::new(),
@@ -426,7 +422,8 @@ impl<W: Write> Recorder<W> {
                     self.device(&event, stack, origin);
                 }
                 Event::Stack { slot, frames, flags } => {
-                    let stack = self.paths.intern(frames, flags);
+                    let segment = &mut self.tap.segment;
+                    let stack = self.paths.intern_from(frames, flags, |function| segment.function_words(function));
                     if let Some(place) = ring.slots.get_mut(slot as usize) {
                         *place = stack;
                     }

@@ -9,8 +9,13 @@ pub mod film;
 mod process_snapshot;
 mod sparse_pages;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::model::functions::{Function, Functions};
 use crate::model::memory::Place;
 use crate::recording::events::call_paths::{Node, Path, UNKNOWN};
+use crate::recording::events::functions;
 use crate::recording::events::live_table::MAX_BLOCKS;
 use crate::recording::events::place;
 use crate::recording::events::place::MAX_PLACES;
@@ -160,6 +165,8 @@ pub struct Replay {
     pub nodes: Vec<Node>,
     /// Stacks.
     pub paths: Vec<Path>,
+    /// Python's functions, which nodes name.
+    pub functions: Functions,
     /// Its parts; there is one at least.
     pub parts: Vec<Part>,
     /// Where blocks lay when that was last written down before the end of the replay,
@@ -190,6 +197,9 @@ impl Replay {
         };
         let mut goes_on = true;
         let mut first_node = 0;
+        // Functions of the part, by their numbers in the whole recording: parts of one program have most in common.
+        let mut of_part: Vec<u32> = Vec::new();
+        let mut known: HashMap<Arc<Function>, u32> = HashMap::new();
         while let Some(block) = reader.next_block()? {
             let at = replay.parts.len() - 1;
             let part = &mut replay.parts[at];
@@ -197,6 +207,7 @@ impl Replay {
                 Block::Part(session) => {
                     goes_on &= session.begins_us < until_us;
                     first_node = replay.nodes.len() as u32 - 1;
+                    of_part.clear();
                     let named = part.first_thread + part.summary.threads.len() as u32;
                     let first_thread = replay.state.threads.max(named).min(MOST_THREADS);
                     let first_stack = replay.paths.len() as u32 - 1;
@@ -208,9 +219,22 @@ impl Replay {
                 }
                 Block::Stacks { nodes, paths } => {
                     let moved = |node: u32| if node == 0 { 0 } else { node + first_node };
-                    let nodes = nodes.into_iter().map(|node| Node { parent: moved(node.parent), ..node });
+                    let nodes = nodes.into_iter().map(|node| Node {
+                        parent: moved(node.parent),
+                        address: functions::in_all(node.address, &of_part),
+                    });
                     replay.nodes.extend(nodes);
                     replay.paths.extend(paths.into_iter().map(|path| Path { node: moved(path.node), ..path }));
+                }
+                Block::Functions(new) => {
+                    for function in new.into_iter().map(Arc::new) {
+                        let new = known.len() as u32;
+                        let number = *known.entry(Arc::clone(&function)).or_insert(new);
+                        if number == new {
+                            replay.functions.insert(number, function);
+                        }
+                        of_part.push(number);
+                    }
                 }
                 // Modules and the last summary hold for everything before them, too.
                 Block::Modules(modules) => part.modules = modules,

@@ -76,6 +76,7 @@ pub(crate) fn snapshot(
             .flat_map(|(at, part)| modules(part, replay.parts.get(at + 1)))
             .collect(),
         live: live.collect(),
+        functions: replay.functions.clone(),
         ..Snapshot::default()
     }
 }

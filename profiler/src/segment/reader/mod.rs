@@ -15,6 +15,7 @@ mod whose;
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use poolscope_wire::outer::WORDS_MAX;
@@ -451,18 +452,33 @@ impl SegmentReader {
             if known.get(number).is_some() {
                 continue;
             }
-            let part = RegionEntry { count: (place.first() + place.depth()) as u64, ..entry };
-            let mut of_function = Vec::with_capacity(place.depth());
-            file.for_each_chunk(part, Region::Frames, place.first() as u64, buffer, |_, chunk| {
-                of_function.extend(words(chunk));
-                Ok(())
-            })?;
-            match Function::of_words(&of_function) {
-                Some(function) => known.insert(number, function),
+            match Function::of_words(&of_place(file, entry, place, buffer)?) {
+                Some(function) => known.insert(number, Arc::new(function)),
                 None => dropped.invalid += 1,
             }
         }
         Ok(())
+    }
+
+    /// The words of a function of Python's by its number; `None` if they can't be read.
+    pub(crate) fn function_words(&mut self, number: u32) -> Option<Vec<u64>> {
+        let header = self.read_same_header().ok()?;
+        let Self { file, copies: [buffer, _], .. } = self;
+        let stacks = header.region(Region::Stacks);
+        let mut place = None;
+        let only = RegionEntry { count: stacks.count.min(u64::from(number) + 1), ..stacks };
+        let read = file.for_each_chunk(only, Region::Stacks, number.into(), buffer, |_, chunk| {
+            let record = StackRecord::from_bytes(chunk).filter(|record| record.kind() == kind::FUNCTION);
+            place = record.as_ref().map(FramePlace::of);
+            Ok(())
+        });
+        read.ok()?;
+        let (place, frames) = (place?, header.region(Region::Frames));
+        let end = (place.first() + place.depth()) as u64;
+        if end > frames.count {
+            return None;
+        }
+        of_place(file, frames, place, buffer).ok()
     }
 
     /// The peaks, which are rewritten as a whole: again while they change.
@@ -552,6 +568,22 @@ fn module(record: &ModuleRecord) -> Option<Module> {
         path,
         stacks: record.first_stack..record.last_stack,
     })
+}
+
+/// The words of a place that lies in a region.
+fn of_place(
+    file: &SegmentFile,
+    region: RegionEntry,
+    place: FramePlace,
+    buffer: &mut Vec<u8>,
+) -> Result<Vec<u64>, ReadError> {
+    let part = RegionEntry { count: (place.first() + place.depth()) as u64, ..region };
+    let mut found = Vec::with_capacity(place.depth());
+    file.for_each_chunk(part, Region::Frames, place.first() as u64, buffer, |_, chunk| {
+        found.extend(words(chunk));
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
