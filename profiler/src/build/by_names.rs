@@ -1,58 +1,87 @@
 //! Call sites as a person tells them apart, where a machine runs a language.
 //!
 //! A function of such a language lies at several addresses (interpreted, compiled once, compiled again), and allocates
-//! through different functions of its machine. Its stacks then differ where no name does: a table has one row for them.
+//! through different functions of its machine and of libraries. Its stacks then differ where no name does that a call
+//! site is known by ([`SiteName`](crate::build::site_name::SiteName)): a table has one row for them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::Hash;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::build::language::{Language, Languages};
-use crate::build::python;
-use crate::model::memory::Place;
-use crate::model::profile::{Frame, Held, Location, Profile, Site};
+use crate::build::plumbing::is_plumbing;
+use crate::model::profile::{Held, Location, Profile, Site};
 
-/// What names the functions of a site: of its locations those that count, each the first with its names.
-type Key = (Vec<usize>, Place, bool);
+/// What tells sites apart for a person, worked out once for each location of a builder's profiles.
+#[derive(Debug, Default)]
+pub struct ByNames {
+    of: Vec<OfLocation>,
+}
 
-/// Makes sites one whose functions are the same, but for those of a machine and of what makes objects for it. They stand
-/// where the first of them stood, with its stack. Others stay as they are.
-pub(crate) fn merged(mut profile: Profile) -> Profile {
-    let locations = Arc::clone(&profile.locations);
-    let languages: Vec<Option<Language>> = locations.iter().map(Language::of).collect();
-    if languages.iter().all(Option::is_none) {
-        return profile;
-    }
-    let serves = |location: &Location| {
+#[derive(Debug)]
+struct OfLocation {
+    language: Option<Language>,
+    /// It allocates for functions of these languages.
+    serves: Languages,
+    /// A number of its functions, and one of those that are no plumbing; none if all are.
+    all: u64,
+    own: Option<u64>,
+}
+
+impl OfLocation {
+    fn of(profile: &Profile, location: &Location) -> Self {
         let module = profile.module(location);
-        Languages::that(|language| language.is_served_by(location, module))
-    };
-    let serves: Vec<Languages> = locations.iter().map(serves).collect();
-    let is_library: Vec<bool> = locations.iter().map(python::is_in_library).collect();
-    let first = first_with_the_same_names(&locations);
-    let key = |site: &Site| -> Option<Key> {
-        let known = site.locations.iter().filter(|&&at| at < locations.len());
-        let language = known.clone().find_map(|&at| languages[at])?;
-        let counts = known.filter(|&&at| !serves[at].has(language)).map(|&at| first[at]);
-        let own: Vec<usize> = counts.clone().filter(|&at| !is_library[at]).collect();
-        Some((if own.is_empty() { counts.collect() } else { own }, site.place, site.incomplete))
-    };
-    let sites = one_for_each(std::mem::take(&mut profile.sites), key);
-    profile.sites = sites;
+        let number = |is_meant: &dyn Fn(bool) -> bool| {
+            let (mut hasher, mut is_any) = (DefaultHasher::new(), false);
+            for frame in &location.frames {
+                if is_meant(is_plumbing(frame, module, &profile.naming)) {
+                    is_any = true;
+                    (&frame.name, &frame.file, frame.line).hash(&mut hasher);
+                }
+            }
+            is_any.then(|| hasher.finish())
+        };
+        Self {
+            language: Language::of(location),
+            serves: Languages::that(|language| language.is_served_by(location, module)),
+            all: number(&|_| true).unwrap_or(0),
+            own: number(&|is_plumbing| !is_plumbing),
+        }
+    }
+}
+
+impl ByNames {
+    /// A number that the sites have which no name tells apart; none of a site without functions of such a language.
+    ///
+    /// Profiles of one builder have the same locations, and more; for others a new one is needed, and where functions
+    /// have other names than before.
+    pub fn key(&mut self, profile: &Profile, site: &Site) -> Option<u64> {
+        self.of.extend(profile.locations.iter().skip(self.of.len()).map(|location| OfLocation::of(profile, location)));
+        let known = site.locations.iter().filter_map(|&at| self.of.get(at));
+        let language = known.clone().find_map(|location| location.language)?;
+        let counts = known.filter(|location| !location.serves.has(language));
+        let mut hasher = DefaultHasher::new();
+        (site.place, site.incomplete).hash(&mut hasher);
+        if counts.clone().any(|location| location.own.is_some()) {
+            counts.filter_map(|location| location.own).for_each(|own| own.hash(&mut hasher));
+        } else {
+            counts.for_each(|location| location.all.hash(&mut hasher));
+        }
+        Some(hasher.finish())
+    }
+}
+
+/// Makes sites one that no name tells apart. They stand where the first of them stood, with its stack. Others stay as
+/// they are.
+pub(crate) fn merged(mut profile: Profile) -> Profile {
+    let mut names = ByNames::default();
+    let sites = std::mem::take(&mut profile.sites);
+    profile.sites = one_for_each(sites, |site| names.key(&profile, site));
     profile
 }
 
-/// For each location the first one that has the same functions.
-fn first_with_the_same_names<'a>(locations: &'a [Location]) -> Vec<usize> {
-    let mut first: HashMap<(Option<usize>, &[Frame]), usize> = HashMap::new();
-    let number =
-        |(at, location): (usize, &'a Location)| *first.entry((location.module, &location.frames)).or_insert(at);
-    locations.iter().enumerate().map(number).collect()
-}
-
 /// Sites of one key as one, where the first of them stood; those without a key stay as they are.
-pub(super) fn one_for_each<K: Eq + Hash>(sites: Vec<Site>, key: impl Fn(&Site) -> Option<K>) -> Vec<Site> {
+pub(super) fn one_for_each<K: Eq + Hash>(sites: Vec<Site>, mut key: impl FnMut(&Site) -> Option<K>) -> Vec<Site> {
     let mut index: HashMap<K, usize> = HashMap::new();
     let mut merged: Vec<Site> = Vec::with_capacity(sites.len());
     for site in sites {
@@ -95,6 +124,8 @@ fn add(known: &mut Site, other: Site) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::model::testing::{self, profile};
 

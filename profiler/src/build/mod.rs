@@ -1,7 +1,7 @@
 //! From a snapshot to a profile: names for addresses, without the pool's own frames, and what a call site is called.
 
 pub mod builder;
-pub(crate) mod by_names;
+pub mod by_names;
 pub(crate) mod java;
 pub(crate) mod javascript;
 pub mod language;

@@ -225,10 +225,13 @@ const FILES: &[&str] = &[
     "/allocator-api2-*/src/",
     "/include/c++/",
     "/Objects/obmalloc.c$",
+    "/sqlite3.c$",
 ];
 
-/// Files that are nothing but a language's library, by their names.
-const MODULES: &[&str] = &["^libc.so", "^libc-2", "^libstdc++.so", "^libc++.so", "^libc++abi.so", "^ld-linux"];
+/// Files that are nothing but a language's library, by their names, or a library whose functions say less than who asked
+/// it to do something.
+const MODULES: &[&str] =
+    &["^libc.so", "^libc-2", "^libstdc++.so", "^libc++.so", "^libc++abi.so", "^ld-linux", "^libsqlite3.so"];
 
 /// Whether a function, in a module if that is known, is one, or is called one by the rules of a person.
 pub fn is_plumbing(frame: &Frame, module: Option<&Module>, naming: &Naming) -> bool {

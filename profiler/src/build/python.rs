@@ -50,11 +50,6 @@ pub fn is_python(location: &Location) -> bool {
         && location.frames.iter().any(|frame| frame.line.is_none() && frame.file.as_deref().is_some_and(of_python))
 }
 
-/// Whether a location is a function of the library that comes with Python.
-pub(crate) fn is_in_library(location: &Location) -> bool {
-    is_python(location) && location.frames.iter().all(|frame| frame.file.as_deref().is_some_and(is_library))
-}
-
 /// Whether a file of Python's comes with the interpreter: `/usr/lib/python3.11/json/decoder.py` does, and so does what is
 /// built into it, and what others installed beside it does not.
 pub(crate) fn is_library(file: &str) -> bool {

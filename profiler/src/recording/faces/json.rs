@@ -240,22 +240,21 @@ struct SiteJson<'a> {
 impl<'a> MemoryJson<'a> {
     fn new(view: View<'a>) -> Self {
         let View { analysis, memory } = view;
-        let sites = view.sites().map(|at| {
-            let (figures, site) = (view.figures(at), &analysis.profile.sites[at]);
-            SiteJson {
-                stack: StackJson::new(&analysis.profile, site),
-                incomplete: site.incomplete,
-                allocated: figures.allocated.into(),
-                freed: figures.freed.into(),
-                freed_here: analysis.has_free_stacks().then(|| figures.freed_here.into()),
-                temporary: figures.temporary.into(),
-                peak: figures.peak.into(),
-                at_start: figures.at_start.into(),
-                at_end: figures.at_end.into(),
-                lifetime_us: figures.lifetime_us,
-                nearly_empty_pages: figures.sparse.into(),
-                held_free_bytes: figures.held_free,
-            }
+        // Each stack, as whoever reads it by a program may put them together by other names.
+        let sites = analysis.profile.sites.iter().zip(&analysis.sites).filter(|(site, _)| site.place == memory.place);
+        let sites = sites.map(|(site, figures)| SiteJson {
+            stack: StackJson::new(&analysis.profile, site),
+            incomplete: site.incomplete,
+            allocated: figures.allocated.into(),
+            freed: figures.freed.into(),
+            freed_here: analysis.has_free_stacks().then(|| figures.freed_here.into()),
+            temporary: figures.temporary.into(),
+            peak: figures.peak.into(),
+            at_start: figures.at_start.into(),
+            at_end: figures.at_end.into(),
+            lifetime_us: figures.lifetime_us,
+            nearly_empty_pages: figures.sparse.into(),
+            held_free_bytes: figures.held_free,
         });
         let threads = memory.threads.iter().enumerate().map(|(at, figures)| {
             let known = analysis.summary.threads.get(at);

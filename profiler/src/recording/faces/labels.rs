@@ -3,6 +3,7 @@
 
 use crate::model::memory::Memory;
 use crate::model::memory::Place;
+use crate::model::profile::Site;
 use crate::recording::replay::analysis::{Analysis, Figures, MemoryFigures, PartFigures};
 use crate::words::figures::{bytes, grouped};
 
@@ -25,22 +26,17 @@ pub(crate) fn views(analysis: &Analysis) -> impl Iterator<Item = View<'_>> {
 }
 
 impl<'a> View<'a> {
-    /// The sites of this memory, by their places in the profile.
-    pub(crate) fn sites(self) -> impl Iterator<Item = usize> + 'a {
-        let place = self.memory.place;
-        let sites = self.analysis.profile.sites.iter().enumerate();
-        sites.filter(move |(_, site)| site.place == place).map(|(at, _)| at)
+    /// The call sites of this memory as tables list them, with what each did.
+    pub(crate) fn sites(self) -> impl Iterator<Item = (&'a Site, &'a Figures)> {
+        let View { analysis, memory } = self;
+        let sites = analysis.listed.iter().map(|(site, figures)| (&analysis.profile.sites[*site], figures));
+        sites.filter(|(site, _)| site.place == memory.place)
     }
 
-    /// What a site did.
-    pub(crate) fn figures(self, site: usize) -> &'a Figures {
-        &self.analysis.sites[site]
-    }
-
-    /// The sites that are first by some figure, by their places in the profile.
-    pub(crate) fn ranked(self, by: impl Fn(&Figures) -> u64, rows: usize) -> Vec<usize> {
-        let mut sites: Vec<usize> = self.sites().filter(|&site| by(self.figures(site)) > 0).collect();
-        sites.sort_by_key(|&site| (std::cmp::Reverse(by(self.figures(site))), site));
+    /// Those that are first by some figure.
+    pub(crate) fn ranked(self, by: impl Fn(&Figures) -> u64, rows: usize) -> Vec<(&'a Site, &'a Figures)> {
+        let mut sites: Vec<_> = self.sites().filter(|(_, figures)| by(figures) > 0).collect();
+        sites.sort_by_key(|(_, figures)| std::cmp::Reverse(by(figures)));
         sites.truncate(rows);
         sites
     }

@@ -60,7 +60,7 @@ fn of_memory(view: View<'_>, rows: usize, text: &mut String) {
     let View { analysis, memory } = view;
     parts(view, text);
     let sites = |text: &mut String, title: &str, (what, of): Ranked, rest: &dyn Fn(&Figures) -> String| {
-        let total: u64 = view.sites().map(|site| of(view.figures(site)).bytes).sum();
+        let total: u64 = view.sites().map(|(_, figures)| of(figures).bytes).sum();
         let _ = writeln!(text, "\n{title}");
         let list = view.ranked(|site| of(site).bytes, rows);
         if list.is_empty() {
@@ -68,8 +68,7 @@ fn of_memory(view: View<'_>, rows: usize, text: &mut String) {
             return;
         }
         let _ = writeln!(text, "  {what:>10} {:>12} {:>6}  site", "blocks", "share");
-        for site in list {
-            let figures = view.figures(site);
+        for (site, figures) in list {
             let Count { objects, bytes: size } = of(figures);
             let _ = writeln!(
                 text,
@@ -77,7 +76,7 @@ fn of_memory(view: View<'_>, rows: usize, text: &mut String) {
                 bytes(size as f64),
                 grouped(objects),
                 share(size, total),
-                site_text(&analysis.profile, &analysis.profile.sites[site], CALLERS),
+                site_text(&analysis.profile, site, CALLERS),
                 rest(figures)
             );
         }
@@ -185,15 +184,14 @@ fn growth_text(view: View<'_>, rows: usize, text: &mut String) {
         return;
     }
     let _ = writeln!(text, "  {:>10} {:>10} {:>10}  site", "growth", "before", "after");
-    for site in list {
-        let figures = view.figures(site);
+    for (site, figures) in list {
         let _ = writeln!(
             text,
             "  {:>10} {:>10} {:>10}  {}",
             format!("+{}", bytes(growth(figures) as f64)),
             bytes(figures.at_start.bytes as f64),
             bytes(figures.at_end.bytes as f64),
-            site_text(&analysis.profile, &analysis.profile.sites[site], CALLERS)
+            site_text(&analysis.profile, site, CALLERS)
         );
     }
 }
@@ -297,15 +295,14 @@ fn pages(view: View<'_>, rows: usize, text: &mut String) {
         return;
     }
     let _ = writeln!(text, "  {:>10} {:>10} {:>10}  who holds them", "held free", "in use", "blocks");
-    for site in list {
-        let figures = view.figures(site);
+    for (site, figures) in list {
         let _ = writeln!(
             text,
             "  {:>10} {:>10} {:>10}  {}",
             bytes(figures.held_free as f64),
             bytes(figures.sparse.bytes as f64),
             grouped(figures.sparse.objects),
-            site_text(&analysis.profile, &analysis.profile.sites[site], CALLERS)
+            site_text(&analysis.profile, site, CALLERS)
         );
     }
 }

@@ -5,9 +5,10 @@
 //!
 //! Host memory and that of each device have figures of their own ([`MemoryFigures`]), which are never added up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::build::builder::ProfileBuilder;
+use crate::build::by_names::ByNames;
 use crate::model::memory::Place;
 use crate::model::profile::Profile;
 use crate::recording::events::call_paths::Path;
@@ -68,6 +69,9 @@ pub struct Analysis {
     pub profile: Profile,
     /// What each site of the profile did.
     pub sites: Vec<Figures>,
+    /// The sites as tables list them, those that no name tells apart as one: the first of them in the profile, and what
+    /// all of them did.
+    pub(crate) listed: Vec<(usize, Figures)>,
 }
 
 /// What was in use by stack at one moment.
@@ -163,6 +167,7 @@ impl Analysis {
                 site.join(figures);
             }
         }
+        let listed = listed(&profile, &sites);
         Ok(Analysis {
             session,
             cautions,
@@ -176,6 +181,7 @@ impl Analysis {
             stacks,
             profile,
             sites,
+            listed,
         })
     }
 
@@ -198,6 +204,20 @@ impl Analysis {
     pub fn cautions(&self) -> &[String] {
         &self.cautions
     }
+}
+
+fn listed(profile: &Profile, figures: &[Figures]) -> Vec<(usize, Figures)> {
+    let (mut names, mut index) = (ByNames::default(), HashMap::new());
+    let mut listed: Vec<(usize, Figures)> = Vec::with_capacity(figures.len());
+    for (at, (site, figures)) in profile.sites.iter().zip(figures).enumerate() {
+        let new = listed.len();
+        let row = names.key(profile, site).map_or(new, |key| *index.entry(key).or_insert(new));
+        match listed.get_mut(row) {
+            Some((_, known)) => known.join(figures),
+            None => listed.push((at, *figures)),
+        }
+    }
+    listed
 }
 
 fn thread_names(summary: &Summary) -> BTreeMap<u32, String> {

@@ -22,8 +22,8 @@ pub(crate) fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         (Some(why), ..) => (why.clone(), theme.warn),
         (None, Some(model), Some(read)) => {
             let sites = || {
-                let kept = numbers::grouped(model.sites.len() as u64);
-                format!("{kept} of {}", sites_count(read.sites.len()))
+                let kept = numbers::grouped(model.listed().len() as u64);
+                format!("{kept} of {}", sites_count(read.listed().len()))
             };
             let left = state.pane().left_by_filter(model).unwrap_or_else(sites);
             let clears = if state.filter.editing { "" } else { " · Esc clears" };

@@ -16,8 +16,8 @@ use poolscope_profiler::model::snapshot::{Amount, LiveBlock};
 use poolscope_wire::DeviceCounter;
 
 use crate::dashboard::input::filter::{Figures, Filter};
-use crate::dashboard::model::Model;
 use crate::dashboard::model::site::{SiteRow, SiteRows};
+use crate::dashboard::model::{Model, listed};
 use crate::words::numbers;
 use kept::{Kept, seconds};
 
@@ -111,7 +111,7 @@ impl Lens {
 
     /// The model of what is looked at.
     pub(crate) fn through(&self, model: &Model, kept: &Kept) -> Model {
-        let mut out = Model { flame: None, filter: Arc::clone(&self.filter), ..model.clone() };
+        let mut out = Model { flame: None, listed: None, filter: Arc::clone(&self.filter), ..model.clone() };
         if self.at_peak {
             at_peak(&mut out);
         }
@@ -129,6 +129,7 @@ impl Lens {
             };
             out.sites.retain(|row| sites.has(row.index, &figures(row)));
         }
+        out.listed = listed::of(&out.sites);
         out.live = sum(&out.sites);
         out.live_variance = out.sites.iter().map(|row| row.in_use_variance).sum();
         out

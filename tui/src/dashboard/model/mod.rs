@@ -6,6 +6,7 @@ pub(crate) mod fixture;
 pub(crate) mod flame_path;
 pub(crate) mod flame_tree;
 pub(crate) mod history;
+pub(crate) mod listed;
 pub(crate) mod runtime;
 pub(crate) mod site;
 
@@ -83,6 +84,8 @@ pub(crate) struct Model {
     pub(crate) threads: Vec<ThreadRow>,
     /// Call sites.
     pub(crate) sites: Vec<SiteRow>,
+    /// The same as tables list them; none if that is one by one.
+    pub(crate) listed: Option<Arc<[SiteRow]>>,
     /// Pools of device memory.
     pub(crate) devices: Vec<DeviceRow>,
     /// Totals over time.
@@ -188,6 +191,11 @@ impl Model {
     /// nobody knows, as of the peak.
     pub(crate) fn live_error(&self) -> Option<f64> {
         (!self.snapshot.exact && self.live.samples > 0).then(|| self.live_variance.sqrt() / self.live.bytes)
+    }
+
+    /// Call sites as tables list them.
+    pub(crate) fn listed(&self) -> &[SiteRow] {
+        self.listed.as_deref().unwrap_or(&self.sites)
     }
 
     /// The call sites of all memory that are shown, with the figures that they are shown with. Of devices, those that
@@ -427,6 +435,7 @@ impl Modeller {
             site_of_stacks: watched.site_of_stacks.into(),
             classes: class_rows(&snapshot, old, counted_seconds),
             threads: thread_rows(&snapshot, old, counted_seconds, names),
+            listed: listed::of(&sites),
             sites,
             devices: device_rows(&mut self.devices, &snapshot, &whole, old, seconds),
             history: self.history.clone(),

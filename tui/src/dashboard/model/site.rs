@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::by_place::ByPlace;
 use crate::words::{file_name, printable};
+use poolscope_profiler::build::by_names::ByNames;
 use poolscope_profiler::build::language::{Language, Languages};
 use poolscope_profiler::build::plumbing::is_plumbing;
 use poolscope_profiler::model::growth::{Growth, SERIES, Slope};
@@ -50,6 +51,10 @@ pub(crate) struct SiteRow {
     pub(crate) oldest_ns: u64,
     /// How its figures differ from those that it is compared with, indexed by [`Metric`]; none if it is not compared.
     pub(crate) change: Option<Box<[f64; 4]>>,
+    /// The same for those that no name tells apart ([`ByNames`]); 0 if only its stack says which it is.
+    pub(crate) names: u64,
+    /// Keys of the other call sites that are in the row, of which this is the largest.
+    pub(crate) others: Box<[u64]>,
 }
 
 /// How what a call site holds develops, as a row shows it.
@@ -58,13 +63,26 @@ pub(crate) struct Trend {
     pub(crate) slope: Slope,
     /// What it held at the moments of [`Growth::series`], in parts of the most: 255 is that, and 0 is nothing.
     pub(crate) heights: [u8; SERIES],
+    /// The most, in bytes.
+    pub(crate) most: f32,
 }
 
 impl Trend {
     pub(crate) fn of(growth: &Growth) -> Trend {
-        let most = growth.series.iter().copied().fold(0.0f32, f32::max);
+        Trend::new(growth.slope, growth.series)
+    }
+
+    fn new(slope: Slope, series: [f32; SERIES]) -> Trend {
+        let most = series.iter().copied().fold(0.0f32, f32::max);
         let height = |bytes: f32| if most > 0.0 { (bytes / most * 255.0).round() as u8 } else { 0 };
-        Trend { slope: growth.slope, heights: growth.series.map(height) }
+        Trend { slope, heights: series.map(height), most }
+    }
+
+    /// That of what both hold.
+    pub(crate) fn and(self, other: Trend) -> Trend {
+        let bytes = |trend: &Trend, at: usize| f32::from(trend.heights[at]) / 255.0 * trend.most;
+        let series = std::array::from_fn(|at| bytes(&self, at) + bytes(&other, at));
+        Trend::new(self.slope.and(other.slope), series)
     }
 }
 
@@ -94,6 +112,11 @@ impl SiteRow {
         out.push(self.text.place.as_deref().unwrap_or_default().to_owned());
         out.push(profile.sites.get(self.index).and_then(|site| profile.label(site)).map(printable).unwrap_or_default());
         out
+    }
+
+    /// Whether the call site of a key is in the row.
+    pub(crate) fn has(&self, key: u64) -> bool {
+        self.key == key || self.others.contains(&key)
     }
 
     /// Its figures, indexed by [`Metric`].
@@ -264,6 +287,7 @@ pub(crate) struct SiteRows {
     /// The last profile had other names than the one before.
     pub(crate) renamed: bool,
     names: ShortNames,
+    by_names: ByNames,
 }
 
 /// What is kept of a stack.
@@ -273,6 +297,8 @@ struct Known {
     /// As long as this is kept, nothing else lies there.
     locations: Arc<[usize]>,
     text: Arc<SiteText>,
+    /// As in a row.
+    names: u64,
     /// Bytes that it had allocated.
     allocated: f64,
     rate: Option<f64>,
@@ -290,7 +316,7 @@ impl SiteRows {
         self.renamed = !self.has_the_names_of(profile);
         if self.renamed {
             self.known.iter_mut().for_each(|known| known.text = Arc::default());
-            self.names = ShortNames::default();
+            (self.names, self.by_names) = (ShortNames::default(), ByNames::default());
         }
         self.named = Some((Arc::clone(&profile.locations), Arc::clone(&profile.naming)));
         if self.known.len() > profile.sites.len() * 2 + GONE_MAX {
@@ -315,6 +341,8 @@ impl SiteRows {
                 growth: None,
                 oldest_ns: site.oldest_ns,
                 change: None,
+                names: known.names,
+                others: Box::default(),
             }
         };
         profile.sites.iter().enumerate().map(row).collect()
@@ -340,6 +368,7 @@ impl SiteRows {
         let known = &mut self.known[at];
         if known.text.function.is_empty() {
             known.text = Arc::new(text_of(profile, site, &mut self.names));
+            known.names = self.by_names.key(profile, site).unwrap_or(0);
         }
         known
     }
@@ -351,7 +380,7 @@ impl SiteRows {
         let at = *self.by_key.entry(key).or_insert(new as u32) as usize;
         if at == new {
             let (locations, text) = (Arc::clone(&site.locations), Arc::default());
-            self.known.push(Known { key, locations, text, allocated: 0.0, rate: None });
+            self.known.push(Known { key, locations, text, names: 0, allocated: 0.0, rate: None });
         } else {
             let old = std::mem::replace(&mut self.known[at].locations, Arc::clone(&site.locations));
             self.by_place.remove(&(old.as_ptr() as usize));

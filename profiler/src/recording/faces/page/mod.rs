@@ -165,16 +165,14 @@ fn sites(
         return "<p>none</p>\n".to_owned();
     }
     let profile = &view.analysis.profile;
-    let total: u64 = view.sites().map(|site| of(view.figures(site)).bytes).sum();
+    let total: u64 = view.sites().map(|(_, figures)| of(figures).bytes).sum();
     let heads = [&["bytes", "blocks", "share"], heads, &["site"]].concat();
-    let rows = list.into_iter().map(|site| {
-        let figures = view.figures(site);
+    let rows = list.into_iter().map(|(site, figures)| {
         let Count { objects, bytes: size } = of(figures);
         let share = 100.0 * size as f64 / total.max(1) as f64;
         let mut cells =
             vec![number(size, &bytes(size as f64)), number(objects, &grouped(objects)), cell(&format!("{share:.1}%"))];
         cells.extend(more(figures).iter().map(|column| cell(column)));
-        let site = &profile.sites[site];
         let frames: String =
             profile.frames(site).map(|frame| format!("<li>{}</li>", escaped(&frame_text(frame)))).collect();
         let title = escaped(&site_text(profile, site, CALLERS));

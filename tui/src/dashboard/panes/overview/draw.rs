@@ -448,7 +448,7 @@ impl Overview {
 
     fn draw_stack(&self, theme: &Theme, model: &Model, area: Rect, buf: &mut Buffer) {
         let inner = panel(area, buf, theme, "Stack of the selected one", Line::default());
-        let row = self.order.get(self.selected).and_then(|&at| model.sites.get(at));
+        let row = self.order.get(self.selected).and_then(|&at| model.listed().get(at));
         let Some((row, site)) = row.and_then(|row| Some((row, model.profile.sites.get(row.index)?))) else { return };
         let frames: Vec<_> = frames_of(&model.profile, site).collect();
         let stack = Stack { frames: &frames, names: row.text.frame, incomplete: site.incomplete };
@@ -470,7 +470,7 @@ impl Overview {
         let mut table = self.sites_table();
         table.hidden = table.hidden.with(SPARKLINE, theme.linear);
         table.draw(inner, buf, theme, |row, column, width| {
-            let Some(site) = model.sites.get(self.order[row]) else { return Line::default() };
+            let Some(site) = model.listed().get(self.order[row]) else { return Line::default() };
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
                 1 => change_cell(site, Metric::InUseBytes, theme),

@@ -174,16 +174,16 @@ fn growing_first(a: &SiteRow, b: &SiteRow) -> Ordering {
 
 impl Pane for Overview {
     fn follow(&mut self, model: &Arc<Model>) {
-        self.compared = model.sites.iter().any(|site| site.change.is_some());
+        self.compared = model.listed().iter().any(|site| site.change.is_some());
         self.time.is_over = model.has_ended() || model.is_recorded();
         let is_shown = |site: &SiteRow| site.in_use.bytes > 0.0 || site.changed().is_some_and(|bytes| bytes != 0.0);
         let compared = self.compared;
-        self.order = Sort::falling(0).sorted(&model.sites, is_shown, |a, b, _| {
+        self.order = Sort::falling(0).sorted(model.listed(), is_shown, |a, b, _| {
             let changed = |site: &SiteRow| site.changed().unwrap_or(0.0).abs();
             if compared { changed(a).total_cmp(&changed(b)) } else { growing_first(a, b) }
         });
-        self.growing = self.order.iter().filter(|&&at| model.sites[at].grows()).count();
-        let place = self.key.and_then(|key| self.order.iter().position(|&at| model.sites[at].key == key));
+        self.growing = self.order.iter().filter(|&&at| model.listed()[at].grows()).count();
+        let place = self.key.and_then(|key| self.order.iter().position(|&at| model.listed()[at].has(key)));
         self.selected = place.unwrap_or(self.selected).min(self.order.len().saturating_sub(1));
     }
 
@@ -242,7 +242,7 @@ impl Pane for Overview {
 
     fn copied(&self, scene: &Scene<'_>) -> Option<String> {
         let model = scene.model?;
-        site_text(model, model.sites.get(*self.order.get(self.selected)?)?)
+        site_text(model, model.listed().get(*self.order.get(self.selected)?)?)
     }
 
     fn draw(&self, scene: &Scene<'_>, buf: &mut Buffer) {

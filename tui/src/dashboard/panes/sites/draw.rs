@@ -118,8 +118,8 @@ impl Sites {
             return self.draw_groups(scene, model, buf);
         }
         let (theme, areas, rows) = (scene.theme, self.areas(scene.body), &self.rows);
-        let shown: f64 = rows.order.iter().filter_map(|&i| model.sites.get(i)).map(|s| s.in_use.bytes).sum();
-        let all = sites_count(model.sites.len());
+        let shown: f64 = rows.order.iter().filter_map(|&i| model.listed().get(i)).map(|s| s.in_use.bytes).sum();
+        let all = sites_count(model.listed().len());
         let shown = match model.live_error() {
             Some(error) => numbers::estimate(shown, error),
             // How many samples there were is not kept of the peak.
@@ -129,7 +129,7 @@ impl Sites {
         let right = format!("{all} · {shown} in use");
         panel(areas.list, buf, theme, "Call sites", Line::styled(right, theme.dim));
         rows.table().draw(areas.table, buf, theme, |row, column, width| {
-            let Some(site) = model.sites.get(rows.order[row]) else { return Line::default() };
+            let Some(site) = model.listed().get(rows.order[row]) else { return Line::default() };
             match column {
                 0 => cell(numbers::bytes(site.in_use.bytes), theme.strong),
                 CHANGE => change_cell(site, Metric::InUseBytes, theme),
@@ -173,7 +173,11 @@ impl Sites {
             numbers::bytes(row.in_use.bytes),
             numbers::counted(row.in_use.objects, "object")
         );
-        let inner = panel(area, buf, theme, "Stack", Line::styled(right, theme.dim));
+        let title = match row.others.len() {
+            0 => "Stack".to_owned(),
+            others => format!("Largest of {} stacks", others + 1),
+        };
+        let inner = panel(area, buf, theme, &title, Line::styled(right, theme.dim));
         let frames: Vec<_> = frames_of(&model.profile, site).collect();
         let stack = Stack { frames: &frames, names: row.text.frame, incomplete: site.incomplete };
         stack.draw(self.stack_scroll, Some("[ ] scroll"), inner, buf, theme);

@@ -233,7 +233,7 @@ impl Sites {
 
     /// The selected call site.
     fn current<'a>(&self, model: &'a Model) -> Option<&'a SiteRow> {
-        model.sites.get(self.rows.current()?)
+        model.listed().get(self.rows.current()?)
     }
 
     fn order(&mut self, scene: &Scene<'_>) {
@@ -337,8 +337,11 @@ impl Sites {
 pub(super) fn site_text(model: &Model, row: &SiteRow) -> Option<String> {
     let site = model.profile.sites.get(row.index)?;
     let bytes = numbers::bytes(row.in_use.bytes);
-    let mut text =
-        format!("{}: {bytes} in use in {}\n", row.text.function, numbers::counted(row.in_use.objects, "object"));
+    let objects = numbers::counted(row.in_use.objects, "object");
+    let mut text = format!("{}: {bytes} in use in {objects}\n", row.text.function);
+    if !row.others.is_empty() {
+        text += &format!("in {} stacks, of which this has most:\n", row.others.len() + 1);
+    }
     for frame in frames_of(&model.profile, site) {
         text += &format!("  {}  {}\n", frame.name, frame.place());
     }
@@ -351,8 +354,8 @@ impl Pane for Sites {
             return self.follow_groups(model);
         }
         if self.usual_order {
-            let grows = model.sites.iter().any(SiteRow::grows);
-            let compared = model.sites.iter().any(|row| row.change.is_some());
+            let grows = model.listed().iter().any(SiteRow::grows);
+            let compared = model.listed().iter().any(|row| row.change.is_some());
             self.rows.sort = Sort::falling(match (compared, grows) {
                 (true, _) => draw::CHANGE,
                 (false, true) => draw::GROWTH,
@@ -360,9 +363,9 @@ impl Pane for Sites {
             });
         }
         self.rows.absent = draw::absent(model);
-        self.rows.follow(&model.sites, |_| true, draw::compare);
+        self.rows.follow(model.listed(), |_| true, draw::compare);
         if let Some(key) = self.key
-            && let Some(at) = self.rows.order.iter().position(|&at| model.sites[at].key == key)
+            && let Some(at) = self.rows.order.iter().position(|&at| model.listed()[at].has(key))
         {
             self.rows.selected = at;
         }
@@ -421,7 +424,7 @@ impl Pane for Sites {
 
     fn show(&mut self, subject: &Subject, scene: &Scene<'_>) -> bool {
         let Subject::Site(key) = subject else { return false };
-        if !scene.model.is_some_and(|model| model.sites.iter().any(|row| row.key == *key)) {
+        if !scene.model.is_some_and(|model| model.listed().iter().any(|row| row.has(*key))) {
             return false;
         }
         (self.by, self.key) = (By::Stack, Some(*key));
@@ -444,7 +447,7 @@ impl Pane for Sites {
             let rows = shown.map(|group| group.record(self.by)).collect();
             return Some(Records { fields: Group::FIELDS, rows, by_command: false });
         }
-        let shown = self.rows.order.iter().filter_map(|&at| model.sites.get(at));
+        let shown = self.rows.order.iter().filter_map(|&at| model.listed().get(at));
         let rows = shown.map(|row| row.record(&model.profile)).collect();
         Some(Records { fields: SiteRow::FIELDS, rows, by_command: true })
     }
