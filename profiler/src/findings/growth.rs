@@ -1,14 +1,18 @@
 //! What grows.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use poolscope_wire::DeviceCounter;
 
+use crate::build::by_names::ByNames;
+use crate::build::language::Language;
 use crate::build::site_name::SiteName;
 use crate::findings::devices::sentence_begin;
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::growth::{Growth, SHORTEST_NS, Slope};
-use crate::model::snapshot::ProcessState;
+use crate::model::profile::{Profile, Site};
+use crate::model::snapshot::{Amount, ProcessState};
 use crate::symbols::function_name::with_place;
 use crate::words::figures::{bytes, duration};
 
@@ -32,48 +36,85 @@ fn severity(slope: Slope, in_use: f64) -> Severity {
     if slope.per_minute() * 10.0 > in_use { Severity::Alarm } else { Severity::Warning }
 }
 
+/// What grows, as tables list it: call sites that no name tells apart are one.
+struct Row {
+    /// The one that grows most.
+    site: usize,
+    of_site: f64,
+    growth: Growth,
+    in_use: Amount,
+    allocated: Amount,
+}
+
+impl Row {
+    fn of_all(profile: &Profile, growths: &[Growth]) -> Vec<Row> {
+        // To know all names takes a while, and only a language's can be the same.
+        let is_meant =
+            |(site, growth): (&Site, &Growth)| growth.slope.grows() && Language::of_site(profile, site).is_some();
+        let mut names = profile.sites.iter().zip(growths).any(is_meant).then(ByNames::default);
+        let mut index: HashMap<u64, usize> = HashMap::new();
+        let mut rows: Vec<Row> = Vec::new();
+        for (at, (site, growth)) in profile.sites.iter().zip(growths).enumerate() {
+            let key = names.as_mut().and_then(|names| names.key(profile, site));
+            let row = key.map_or(rows.len(), |key| *index.entry(key).or_insert(rows.len()));
+            let of_site = growth.slope.per_minute();
+            let Some(known) = rows.get_mut(row) else {
+                let (in_use, allocated) = (site.in_use, site.allocated);
+                rows.push(Row { site: at, of_site, growth: *growth, in_use, allocated });
+                continue;
+            };
+            if of_site > known.of_site {
+                (known.site, known.of_site) = (at, of_site);
+            }
+            known.growth.join(growth);
+            known.in_use += site.in_use;
+            known.allocated += site.allocated;
+        }
+        rows
+    }
+
+    fn for_good(&self) -> f64 {
+        self.growth.slope.for_good(&self.in_use, &self.allocated)
+    }
+}
+
 /// Call sites whose memory grows.
 pub(super) fn sites_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let Some(profile) = facts.profile else { return };
     let is_gone = facts.snapshot.process.state != ProcessState::Running;
-    let tested = facts.growths.iter().filter(|growth| growth.slope.error() > 0.0).count();
+    let mut growing = Row::of_all(profile, facts.growths);
+    let tested = growing.iter().filter(|row| row.growth.slope.error() > 0.0).count();
     let needed = errors_needed(tested);
-    let mut growing: Vec<usize> = (0..profile.sites.len().min(facts.growths.len()))
-        .filter(|&site| {
-            let Growth { slope, over_ns, .. } = facts.growths[site];
-            over_ns >= SHORTEST_NS && slope.grows() && slope.errors() > needed && slope.per_minute() > LEAST
-        })
-        .collect();
-    let of = |site: usize| {
+    growing.retain(|row| {
+        let Growth { slope, over_ns, .. } = row.growth;
+        over_ns >= SHORTEST_NS && slope.grows() && slope.errors() > needed && slope.per_minute() > LEAST
+    });
+    growing.sort_by(|a, b| b.for_good().total_cmp(&a.for_good()));
+    for Row { site, growth: Growth { slope, over_ns, .. }, in_use, allocated, .. } in growing.into_iter().take(SITES) {
         let figures = &profile.sites[site];
-        facts.growths[site].slope.for_good(&figures.in_use, &figures.allocated)
-    };
-    growing.sort_by(|&a, &b| of(b).total_cmp(&of(a)));
-    for site in growing.into_iter().take(SITES) {
-        let (Growth { slope, over_ns, .. }, figures) = (facts.growths[site], &profile.sites[site]);
         let name = SiteName::of(profile, figures);
         let name = name.map_or_else(|| "[no frames]".to_owned(), |name| with_place(name.function));
         let memory = match figures.memory().describe() {
             of if of.is_empty() => of,
             of => format!(" {of}"),
         };
-        let freed = figures.allocated.samples.saturating_sub(figures.in_use.samples);
+        let freed = allocated.samples.saturating_sub(in_use.samples);
         let rest = if freed == 0 {
             "nothing of it was ever freed".to_owned()
         } else {
-            format!("{} of it are in use", bytes(figures.in_use.bytes))
+            format!("{} of it are in use", bytes(in_use.bytes))
         };
         let over = duration(Duration::from_nanos(over_ns));
         let (grows, end) = if is_gone { ("grew", " before the end") } else { ("grows", "") };
         findings.push(Finding {
-            severity: severity(slope, figures.in_use.bytes),
+            severity: severity(slope, in_use.bytes),
             rule: "site_grows",
             sentence: format!("{name} {grows} by {}{memory} over the last {over}{end}; {rest}.", a_minute(slope)),
             evidence: vec![
                 ("growth_bytes_per_minute", slope.per_minute()),
                 ("error_bytes_per_minute", slope.error()),
-                ("in_use_bytes", figures.in_use.bytes),
-                ("samples", figures.in_use.samples as f64),
+                ("in_use_bytes", in_use.bytes),
+                ("samples", in_use.samples as f64),
             ],
             subject: Subject::Site(site),
         });
@@ -154,7 +195,7 @@ pub(super) fn devices_that_grow(facts: &Facts<'_>, findings: &mut Vec<Finding>) 
 mod tests {
     use super::*;
     use crate::findings::testing::{MIB, calm, of_rule, profile};
-    use crate::model::profile::Profile;
+    use crate::model::testing;
 
     fn growth(per_minute: f64, error: f64) -> Growth {
         let slope = Slope::new(per_minute * MIB, error * MIB);
@@ -183,6 +224,29 @@ mod tests {
         );
         assert_eq!((found[0].subject, found[0].severity), (Subject::Site(0), Severity::Alarm));
         assert!(of_rule(&findings, "memory_grows").is_empty(), "it is explained");
+    }
+
+    #[test]
+    fn a_line_of_python_that_grows_by_several_stacks_is_one() {
+        let of_python = [
+            ("main;eval;handle (app.py);list_resize", 4.0 * MIB),
+            ("main;eval;handle (app.py);dict_new", 2.0 * MIB),
+            ("main;eval;other (app.py);dict_new", 1.0 * MIB),
+        ];
+        let (snapshot, mut profile) = (calm(), profile(&of_python));
+        profile.modules[0].path = "/usr/bin/python3.12".to_owned();
+        testing::name_python(&mut profile);
+        profile.sites.iter_mut().for_each(|site| site.allocated = site.in_use);
+        profile.sites[1].allocated.samples += 5;
+        let growths = [growth(41.0, 3.0), growth(9.0, 1.0), growth(0.1, 1.0)];
+        let facts = Facts { profile: Some(&profile), growths: &growths, ..Facts::of(&snapshot, None) };
+        let findings = facts.findings();
+        let found = of_rule(&findings, "site_grows");
+        let sentences: Vec<&str> = found.iter().map(|finding| finding.sentence.as_str()).collect();
+        let sentence =
+            "handle (app.py) grows by 50.0 MiB a minute (±3.16 MiB) over the last 30 s; 6.00 MiB of it are in use.";
+        assert_eq!(sentences, [sentence]);
+        assert_eq!(found[0].subject, Subject::Site(0));
     }
 
     #[test]

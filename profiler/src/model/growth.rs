@@ -74,7 +74,8 @@ pub struct Growth {
 }
 
 impl Growth {
-    fn join(&mut self, other: &Growth) {
+    /// Adds that of another stack or call site.
+    pub(crate) fn join(&mut self, other: &Growth) {
         self.slope = self.slope.and(other.slope);
         self.series.iter_mut().zip(other.series).for_each(|(sum, part)| *sum += part);
         self.over_ns = self.over_ns.max(other.over_ns);
