@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::build::language::{Language, Languages};
 use crate::build::plumbing::is_plumbing;
+use crate::model::growth::Growth;
 use crate::model::profile::{Held, Location, Profile, Site};
 
 /// What tells sites apart for a person, worked out once for each location of a builder's profiles.
@@ -80,6 +81,33 @@ pub(crate) fn merged(mut profile: Profile) -> Profile {
     profile
 }
 
+/// For each site the row of a table that it is in: those that no name tells apart are in one, where the first stands.
+pub(crate) fn rows_of(profile: &Profile) -> Vec<usize> {
+    let (mut names, mut index, mut rows) = (ByNames::default(), HashMap::new(), 0);
+    let row = |site: &Site| {
+        let row = names.key(profile, site).map_or(rows, |key| *index.entry(key).or_insert(rows));
+        rows += usize::from(row == rows);
+        row
+    };
+    profile.sites.iter().map(row).collect()
+}
+
+/// The rows of a table of sites and how each develops.
+pub(crate) fn with_growths(profile: &Profile, growths: &[Growth]) -> Vec<(Site, Growth)> {
+    let mut merged: Vec<(Site, Growth)> = Vec::with_capacity(profile.sites.len());
+    for (at, (row, site)) in rows_of(profile).into_iter().zip(&profile.sites).enumerate() {
+        let growth = growths.get(at).copied().unwrap_or_default();
+        match merged.get_mut(row) {
+            Some((known, of_known)) => {
+                add(known, site.clone());
+                of_known.join(&growth);
+            }
+            None => merged.push((site.clone(), growth)),
+        }
+    }
+    merged
+}
+
 /// Sites of one key as one, where the first of them stood; those without a key stay as they are.
 pub(super) fn one_for_each<K: Eq + Hash>(sites: Vec<Site>, mut key: impl FnMut(&Site) -> Option<K>) -> Vec<Site> {
     let mut index: HashMap<K, usize> = HashMap::new();
@@ -127,6 +155,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::model::growth::Slope;
     use crate::model::testing::{self, profile};
 
     #[test]
@@ -151,6 +180,11 @@ mod tests {
         let last = profile.locations.len() - 1;
         let of_second = profile.sites[1].locations.iter().map(|&at| if at == copy { last } else { at });
         profile.sites[1].locations = of_second.collect();
+        let growth = |per_minute| Growth { slope: Slope::new(per_minute, 1.0), ..Growth::default() };
+        let rows = with_growths(&profile, &[growth(30.0), growth(12.0), growth(1.0)]);
+        let of_rows: Vec<(f64, f64)> =
+            rows.iter().map(|(site, growth)| (site.in_use.bytes, growth.slope.per_minute())).collect();
+        assert_eq!(of_rows, [(15.0, 42.0), (4.0, 1.0), (3.0, 0.0), (2.0, 0.0), (1.0, 0.0)]);
         let merged = merged(profile);
         let bytes: Vec<f64> = merged.sites.iter().map(|site| site.in_use.bytes).collect();
         assert_eq!(bytes, [15.0, 4.0, 3.0, 2.0, 1.0]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::build::by_names;
 use crate::build::site_name::site_text;
 use crate::findings::Facts;
-use crate::model::growth::{SHORTEST_NS, Slope};
+use crate::model::growth::{Growth, SHORTEST_NS};
 use crate::model::memory::Memory;
 use crate::model::profile::{Frame, Metric, Profile, Site};
 use crate::model::snapshot::Amount;
@@ -48,10 +48,9 @@ pub fn sites_text(profile: &Profile, rows: usize) -> String {
 /// the fastest first.
 pub fn growth_text(facts: &Facts<'_>, profile: &Profile, rows: usize) -> String {
     let watched = figures::duration(Duration::from_nanos(facts.watched_ns));
-    let mut sites: Vec<(&Site, Slope)> =
-        profile.sites.iter().zip(facts.growths).map(|(site, growth)| (site, growth.slope)).collect();
-    sites.retain(|(_, slope)| slope.is_clear());
-    sites.sort_by(|(_, a), (_, b)| b.per_minute().total_cmp(&a.per_minute()));
+    let mut sites = by_names::with_growths(profile, facts.growths);
+    sites.retain(|(_, growth)| growth.slope.is_clear());
+    sites.sort_by(|(_, a), (_, b)| b.slope.per_minute().total_cmp(&a.slope.per_minute()));
     let longest = facts.growths.iter().map(|growth| growth.over_ns).max().unwrap_or(0);
     let before = match longest > facts.watched_ns {
         true => format!("; of what frees little, over the last {}", figures::duration(Duration::from_nanos(longest))),
@@ -67,7 +66,7 @@ pub fn growth_text(facts: &Facts<'_>, profile: &Profile, rows: usize) -> String 
     }
     let _ =
         writeln!(text, "{:>12} {:>10} {:>10} {:>8}        site, bytes a minute", "a minute", "±", "in use", "oldest");
-    for (site, slope) in sites.iter().take(rows) {
+    for (site, Growth { slope, .. }) in sites.iter().take(rows) {
         let moment = facts.snapshot.moment_ns().filter(|_| site.oldest_ns > 0);
         let age = moment.map_or_else(String::new, |moment| {
             figures::duration(Duration::from_nanos(moment.saturating_sub(site.oldest_ns)))

@@ -1,11 +1,10 @@
 //! What grows.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use poolscope_wire::DeviceCounter;
 
-use crate::build::by_names::ByNames;
+use crate::build::by_names;
 use crate::build::language::Language;
 use crate::build::site_name::SiteName;
 use crate::findings::devices::sentence_begin;
@@ -51,12 +50,10 @@ impl Row {
         // To know all names takes a while, and only a language's can be the same.
         let is_meant =
             |(site, growth): (&Site, &Growth)| growth.slope.grows() && Language::of_site(profile, site).is_some();
-        let mut names = profile.sites.iter().zip(growths).any(is_meant).then(ByNames::default);
-        let mut index: HashMap<u64, usize> = HashMap::new();
+        let row_of = profile.sites.iter().zip(growths).any(is_meant).then(|| by_names::rows_of(profile));
         let mut rows: Vec<Row> = Vec::new();
         for (at, (site, growth)) in profile.sites.iter().zip(growths).enumerate() {
-            let key = names.as_mut().and_then(|names| names.key(profile, site));
-            let row = key.map_or(rows.len(), |key| *index.entry(key).or_insert(rows.len()));
+            let row = row_of.as_ref().map_or(rows.len(), |row_of| row_of[at]);
             let of_site = growth.slope.per_minute();
             let Some(known) = rows.get_mut(row) else {
                 let (in_use, allocated) = (site.in_use, site.allocated);

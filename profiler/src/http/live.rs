@@ -7,6 +7,7 @@ use std::time::Duration;
 use poolscope_wire::{DeviceCounter, Total};
 
 use super::watched::Look;
+use crate::build::by_names;
 use crate::build::site_name::site_text;
 use crate::findings::Facts;
 use crate::model::accounting::Part;
@@ -108,15 +109,13 @@ fn slope_text(slope: Slope) -> String {
 
 /// The sites that grow, the fastest first, and then those that have most in use.
 fn sites(reading: &Reading, look: &Look) -> String {
-    let profile = &reading.profile;
-    let none = Growth::default();
-    let growth = |at: usize| look.growths.get(at).unwrap_or(&none);
-    let mut order: Vec<usize> = (0..profile.sites.len()).filter(|&at| profile.sites[at].in_use.bytes > 0.0).collect();
-    let speed =
-        |at: &usize| Some(growth(*at).slope).filter(|slope| slope.grows()).map_or(0.0, |slope| slope.per_minute());
-    // The profile's own order is that of what is in use, and stays where nothing grows.
-    order.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
-    order.iter().take(SITES).map(|&at| row(reading, &profile.sites[at], growth(at))).collect()
+    let mut sites = by_names::with_growths(&reading.profile, &look.growths);
+    sites.retain(|(site, _)| site.in_use.bytes > 0.0);
+    let speed = |growth: &Growth| if growth.slope.grows() { growth.slope.per_minute() } else { 0.0 };
+    sites.sort_by(|(a, of_a), (b, of_b)| {
+        speed(of_b).total_cmp(&speed(of_a)).then(b.in_use.bytes.total_cmp(&a.in_use.bytes))
+    });
+    sites.iter().take(SITES).map(|(site, growth)| row(reading, site, growth)).collect()
 }
 
 fn row(reading: &Reading, site: &Site, growth: &Growth) -> String {

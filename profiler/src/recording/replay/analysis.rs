@@ -5,10 +5,10 @@
 //!
 //! Host memory and that of each device have figures of their own ([`MemoryFigures`]), which are never added up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::build::builder::ProfileBuilder;
-use crate::build::by_names::ByNames;
+use crate::build::by_names;
 use crate::model::memory::Place;
 use crate::model::profile::Profile;
 use crate::recording::events::call_paths::Path;
@@ -207,11 +207,8 @@ impl Analysis {
 }
 
 fn listed(profile: &Profile, figures: &[Figures]) -> Vec<(usize, Figures)> {
-    let (mut names, mut index) = (ByNames::default(), HashMap::new());
     let mut listed: Vec<(usize, Figures)> = Vec::with_capacity(figures.len());
-    for (at, (site, figures)) in profile.sites.iter().zip(figures).enumerate() {
-        let new = listed.len();
-        let row = names.key(profile, site).map_or(new, |key| *index.entry(key).or_insert(new));
+    for (at, (row, figures)) in by_names::rows_of(profile).into_iter().zip(figures).enumerate() {
         match listed.get_mut(row) {
             Some((_, known)) => known.join(figures),
             None => listed.push((at, *figures)),
