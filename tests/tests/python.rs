@@ -109,6 +109,30 @@ fn a_recording_has_the_functions_and_lines_that_python_says_it_runs() {
 }
 
 #[test]
+fn a_process_and_a_recording_have_the_same_paths() {
+    let (pool, python) = (Pool::new(), Path::new("/usr/bin/python3"));
+    let (mut running, said) = start(&pool, python, &[]);
+    let process = pool.files().join("calls.pb.gz");
+    let pid = running.pid().to_string();
+    assert_eq!(pool.poolscope().args(["dump", &pid, "-o"]).arg(&process).run().code(), 0);
+    running.send("\n");
+    running.finish();
+    let recording = pool.files().join("calls.rec");
+    let record = pool.poolscope().args(["record", "-q", "-o"]).arg(&recording).arg("--").arg(python);
+    let record = record.arg(repository().join("tests/python/calls.py")).env("PYTHONIOENCODING", "utf-8");
+    assert_eq!(record.run().code(), 0);
+    let files = [&process, &recording].map(|file| file.to_string_lossy());
+    let difference = pool.json(&["diff", &files[0], &files[1], "--metric", "alloc_space", "--json"]);
+    let paths = difference["sites"].as_array().expect("has sites");
+    // What is the same is not told, and of the deepest stack each has as much as there is room for.
+    for (bytes, _) in said.into_iter().filter(|(_, calls)| calls.matches(';').count() < 100) {
+        let has = |path: &Value, of: &str| path[of]["allocated"]["bytes"].as_f64() == Some(bytes as f64);
+        let of_one = paths.iter().find(|path| has(path, "before") != has(path, "after"));
+        assert!(of_one.is_none(), "{of_one:#?}");
+    }
+}
+
+#[test]
 fn a_process_that_was_killed_has_the_functions_that_it_ran() {
     let pool = Pool::new();
     let (running, said) = start(&pool, Path::new("/usr/bin/python3"), &[]);

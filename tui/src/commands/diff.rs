@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use color_eyre::eyre::Result;
+use poolscope_profiler::build::python;
 use poolscope_profiler::faces::difference::difference_text;
 use poolscope_profiler::faces::flamegraph::differential;
 use poolscope_profiler::faces::json::difference::difference_json;
@@ -15,7 +16,8 @@ use crate::{sink, target};
 
 /// Compare two profiles: files, recordings, segments or processes
 ///
-/// Call paths are matched by the names of their functions, so two runs or two builds of a program can be compared.
+/// Call paths are matched by the names of their functions, so two runs or two builds of a program can be compared. Where
+/// they have functions of Python's, the interpreter's own are left out.
 /// Prints the largest changes; --pprof and --svg write files instead. In the picture, red is what grew and blue what
 /// shrank.
 #[derive(Debug, Args)]
@@ -49,7 +51,11 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn run(self) -> Result<u8> {
-        let (before, after) = (target::load(&self.before)?, target::load(&self.after)?);
+        let (mut before, mut after) = (target::load(&self.before)?, target::load(&self.after)?);
+        // A recording has none of the interpreter's frames where it has those of Python.
+        for profile in [&mut before.profile, &mut after.profile] {
+            python::hide_interpreter(profile);
+        }
         let memory = self.memory.named(&after.profile)?;
         let metric = self.metric.metric();
         if let Some(path) = &self.pprof {

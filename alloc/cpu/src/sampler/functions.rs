@@ -86,10 +86,11 @@ impl Functions {
         let runs = runs.get(..calls.len())?;
         let hash = hash(stack, runs);
         let is_deep = stack.frames.len() + runs.len() > MAX_DEPTH;
+        let leaves_out = if is_deep { LeavesOut::Between } else { LeavesOut::Nothing };
         if !is_deep && let Some(known) = stacks.find(segment, hash, stack.len() + runs.len()) {
             return Some(known);
         }
-        let (frames, flags) = woven(stack.frames, (runs, calls), words)?;
+        let (frames, flags) = woven(stack.frames, (runs, calls), leaves_out, words)?;
         let stack = CapturedStack { frames, flags: stack.flags | flags, ..*stack };
         Some(match stacks.find(segment, hash, stack.len()).filter(|_| is_deep) {
             Some(known) => known,
@@ -185,17 +186,29 @@ pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&python::Functi
     words.and_then(python::Function::of_words).map(|function| f(&function)).is_some()
 }
 
-/// Puts the calls that the interpreter ran in a stack of `depth` frames among these, for who keeps stacks by itself.
-/// Returns how many words there are then, and what is to be said of them. `None` without memory: the frames stay as they
-/// are.
+/// Puts the calls that the interpreter ran in a stack of `depth` frames in the place of the interpreter's own, for who
+/// keeps the stacks of all allocations: which of its functions allocated makes many of one call, as in each that unpacks
+/// the code of a module. Returns how many words there are then, and what is to be said of them. `None` without memory:
+/// the frames stay as they are.
 pub fn weave_into(slow: SlowPath, frames: &mut [u64; MAX_DEPTH], depth: usize, calls: &[Call]) -> Option<(usize, u16)> {
     let mut sampler = SAMPLER.lock(slow);
     let segment = sampler.own_segment()?;
     let Sampler { functions, stacks, .. } = &mut *sampler;
     let Scratch { runs, words, .. } = functions.run(&segment, stacks, calls)?;
-    let (woven, flags) = woven(frames.get(..depth)?, (runs.get(..calls.len())?, calls), words)?;
+    let runs = (runs.get(..calls.len())?, calls);
+    let (woven, flags) = woven(frames.get(..depth)?, runs, LeavesOut::Interpreter, words)?;
     frames.get_mut(..woven.len())?.copy_from_slice(woven);
     Some((woven.len(), flags))
+}
+
+/// Which of the interpreter's frames a stack does without, where it has calls of what that ran.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LeavesOut {
+    Nothing,
+    /// Those from the innermost of its calls to the outermost: there is room for more of Python's.
+    Between,
+    /// All.
+    Interpreter,
 }
 
 /// A stack with the calls that the interpreter ran in it, as far as there is room, and the flags that say whether there
@@ -203,10 +216,10 @@ pub fn weave_into(slow: SlowPath, frames: &mut [u64; MAX_DEPTH], depth: usize, c
 fn woven<'a>(
     frames: &[u64],
     (runs, calls): (&[u64], &[Call]),
+    leaves_out: LeavesOut,
     words: &'a mut [u64; MAX_DEPTH],
 ) -> Option<(&'a [u64], u16)> {
-    let is_deep = frames.len() + runs.len() > MAX_DEPTH;
-    let len = weave(frames, (runs, calls), ranges()?, is_deep, words);
+    let len = weave(frames, (runs, calls), ranges()?, leaves_out, words);
     let is_whole = len <= MAX_DEPTH && calls.len() < CALLS_MAX;
     Some((words.get(..len.min(MAX_DEPTH))?, if is_whole { 0 } else { stack_flags::TRUNCATED }))
 }
@@ -215,14 +228,11 @@ fn woven<'a>(
 /// one ran. Where none of its calls is known, as in an interpreter whose instructions are functions of their own, all of
 /// them stand behind the innermost of its frames. Returns how many words that takes; those that find no room are left
 /// out.
-///
-/// A stack that `is_deep` does without the interpreter's frames from the innermost of its calls to the outermost, so that
-/// there is room for more of Python's.
 fn weave(
     frames: &[u64],
     (runs, calls): (&[u64], &[Call]),
     interpreter: &Ranges,
-    is_deep: bool,
+    leaves_out: LeavesOut,
     words: &mut [u64],
 ) -> usize {
     // A frame is where a call returns to, which may be the first address of what lies behind it.
@@ -252,7 +262,12 @@ fn weave(
         }
         // With `-X perf`, what calls the interpreter for a function is generated code, and no module's.
         let is_interpreters = is_in(&interpreter.module, frame) || was_call;
-        if !(is_deep && is_between && is_interpreters) {
+        let is_left_out = match leaves_out {
+            LeavesOut::Nothing => false,
+            LeavesOut::Between => is_between && is_interpreters,
+            LeavesOut::Interpreter => !calls.is_empty() && is_interpreters,
+        };
+        if !is_left_out {
             push(frame);
         }
         was_call = is_call;
@@ -282,10 +297,10 @@ mod tests {
         names.bytes().map(run).unzip()
     }
 
-    fn woven(frames: &[u64], names: &str, is_deep: bool) -> Vec<u64> {
+    fn woven(frames: &[u64], names: &str, leaves_out: LeavesOut) -> Vec<u64> {
         let mut words = [0; 16];
         let (runs, calls) = runs(names);
-        let len = weave(frames, (&runs, &calls), &INTERPRETER, is_deep, &mut words);
+        let len = weave(frames, (&runs, &calls), &INTERPRETER, leaves_out, &mut words);
         words[..len.min(16)].to_vec()
     }
 
@@ -294,14 +309,14 @@ mod tests {
         let [a, b, c] = *b"abc";
         let [a, b, c] = [a, b, c].map(u64::from);
         // Return addresses: 200 is in the last instruction's call, 100 is what lies before.
-        assert_eq!(woven(&[60, 150, 70, 200, 900], "aBC", false), [60, 150, a, b, 70, 200, c, 900]);
-        assert_eq!(woven(&[60, 100, 150], "AB", false), [60, 100, 150, a, b]);
+        assert_eq!(woven(&[60, 150, 70, 200, 900], "aBC", LeavesOut::Nothing), [60, 150, a, b, 70, 200, c, 900]);
+        assert_eq!(woven(&[60, 100, 150], "AB", LeavesOut::Nothing), [60, 100, 150, a, b]);
         // Without a call that is known, they are behind the interpreter; with one that is overlooked, at the outermost.
-        assert_eq!(woven(&[900, 60, 70, 901, 80], "AB", false), [900, 60, 70, a, b, 901, 80]);
-        assert_eq!(woven(&[900, 901], "A", false), [900, 901, a]);
-        assert_eq!(woven(&[150, 900], "ABC", false), [150, a, b, c, 900]);
+        assert_eq!(woven(&[900, 60, 70, 901, 80], "AB", LeavesOut::Nothing), [900, 60, 70, a, b, 901, 80]);
+        assert_eq!(woven(&[900, 901], "A", LeavesOut::Nothing), [900, 901, a]);
+        assert_eq!(woven(&[150, 900], "ABC", LeavesOut::Nothing), [150, a, b, c, 900]);
         // A call that ran nothing of which anybody knows.
-        assert_eq!(woven(&[150, 160, 900], "A", false), [150, a, 160, 900]);
+        assert_eq!(woven(&[150, 160, 900], "A", LeavesOut::Nothing), [150, a, 160, 900]);
     }
 
     #[test]
@@ -311,9 +326,20 @@ mod tests {
         // 600 is another library's, 60 allocated, 70 began.
         // 601 is generated code.
         let frames = [60, 150, 80, 600, 80, 150, 601, 80, 150, 70, 900];
-        assert_eq!(woven(&frames, "ABC", true), [60, a, 600, b, c, 70, 900]);
+        assert_eq!(woven(&frames, "ABC", LeavesOut::Between), [60, a, 600, b, c, 70, 900]);
         let many = [150; 40];
         let (runs, calls) = runs("A");
-        assert_eq!(weave(&many, (&runs, &calls), &INTERPRETER, false, &mut [0; 16]), 41);
+        assert_eq!(weave(&many, (&runs, &calls), &INTERPRETER, LeavesOut::Nothing, &mut [0; 16]), 41);
+    }
+
+    #[test]
+    fn recorded_stacks_do_without_the_interpreter_where_it_ran_functions() {
+        let [a, b] = *b"ab";
+        let [a, b] = [a, b].map(u64::from);
+        let frames = [900, 60, 150, 80, 600, 80, 150, 601, 70, 901];
+        assert_eq!(woven(&frames, "AB", LeavesOut::Interpreter), [900, a, 600, b, 901]);
+        assert_eq!(woven(&frames, "", LeavesOut::Interpreter), frames);
+        // Calls that are not known stand where the interpreter was.
+        assert_eq!(woven(&[900, 60, 70, 901], "AB", LeavesOut::Interpreter), [900, a, b, 901]);
     }
 }

@@ -12,6 +12,7 @@ use super::ring::{Cursor, Ring};
 use super::session;
 use crate::entry::capture;
 use crate::kernel::os;
+use crate::python::Calls;
 use crate::sampler;
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
@@ -54,10 +55,14 @@ pub struct ThreadTrace {
     /// The next way to be used anew, of any set.
     victim: u32,
     frames: [u64; MAX_DEPTH],
+    /// Those are the frames of the stack that was looked at last, so many, with these flags.
+    has_frames: Option<(usize, u16)>,
     trail: Trail,
     footprints: Footprints,
     /// Hashes of the stacks that the slots mean; 0 for none.
     stacks: [[u64; WAYS]; SETS],
+    /// A bit for each slot that the footprints may know.
+    learned: [u64; STACK_SLOTS / 64],
 }
 
 impl ThreadTrace {
@@ -194,7 +199,7 @@ pub fn note_device(heap: &'static Heap, slow: SlowPath, event: DeviceEvent, call
     }
     let slot = match (is_free, trace.free_stacks) {
         (true, false) => 0,
-        (true, true) => frames_slot(heap, slow, trace, caller),
+        (true, true) => slot_without_calls(heap, slow, trace, caller),
         (false, _) => stack_slot(heap, slow, trace, caller),
     };
     trace.events = 0;
@@ -263,7 +268,16 @@ fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
 /// half freed.
 #[inline(never)]
 fn slot_of_free(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace) -> u32 {
-    frames_slot(heap, slow, trace, Caller::here())
+    slot_without_calls(heap, slow, trace, Caller::here())
+}
+
+/// The slot of the stack that begins at `caller`, whatever Python's interpreter runs in it.
+fn slot_without_calls(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
+    let slot = frames_slot(heap, slow, trace, caller);
+    if heap.sampling.marks.has_python() && slot != 0 {
+        return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp, None);
+    }
+    slot
 }
 
 /// The slot of the stack that begins at `caller`, with the calls that Python's interpreter runs in it; the ring gets its
@@ -272,14 +286,17 @@ fn slot_of_free(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace) ->
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let slot = frames_slot(heap, slow, trace, caller);
     if heap.sampling.marks.has_python() && slot != 0 {
-        return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp);
+        capture::note_calls(heap);
+        return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp, capture::calls(heap));
     }
     slot
 }
 
-/// The slot of a stack with the calls that Python's interpreter runs in it, of which `frames_slot` is the one without.
+/// The slot of a stack with the calls that Python's interpreter runs in it, if it does, of which `frames_slot` is the one
+/// of the frames alone: that is never told where there may be calls.
 #[cold]
 #[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "registers come word by word")]
 fn slot_with_calls(
     heap: &'static Heap,
     slow: SlowPath,
@@ -288,17 +305,18 @@ fn slot_with_calls(
     pc: usize,
     sp: usize,
     fp: usize,
+    calls: Option<&'static mut Calls>,
 ) -> u32 {
-    capture::note_calls(heap);
-    let Some(calls) = capture::calls(heap).filter(|calls| calls.hash() != 0) else { return frames_slot };
+    let has_frames = trace.has_frames.take();
     let of_frames = trace.stacks[frames_slot as usize / WAYS][frames_slot as usize % WAYS];
-    let hash = of_frames.rotate_left(1) ^ calls.hash();
+    let of_calls = calls.as_ref().map_or(0, |calls| calls.hash());
+    let hash = of_frames.rotate_left(1) ^ of_calls;
     known_slot(trace, hash).unwrap_or_else(|| {
-        let (depth, flags) = frames_again(heap, slow, trace, Caller { pc, sp, fp });
-        match sampler::weave_into(slow, &mut trace.frames, depth, calls.get()) {
-            Some((words, more)) => tell_stack(slow, trace, words, hash, flags | more),
-            None => frames_slot,
-        }
+        let (depth, flags) = has_frames.unwrap_or_else(|| frames_again(heap, slow, trace, Caller { pc, sp, fp }));
+        let calls = calls.filter(|_| of_calls != 0);
+        let woven = calls.and_then(|calls| sampler::weave_into(slow, &mut trace.frames, depth, calls.get()));
+        let (words, more) = woven.unwrap_or((depth, 0));
+        tell_stack(slow, trace, words, hash, flags | more)
     })
 }
 
@@ -312,7 +330,7 @@ fn frames_again(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, ca
     (depth, flags)
 }
 
-/// The slot of the frames alone.
+/// The slot of the frames alone, which the ring gets unless there may be calls of Python's.
 #[inline(always)]
 fn frames_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     if trace.batches < CONFIRM_EVERY
@@ -340,8 +358,9 @@ fn walk_to_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, pc
             Ok(found) => {
                 let slot = known_slot(trace, found.hash).unwrap_or_else(|| {
                     complete(found, &trace.trail, &mut trace.frames);
-                    tell_stack(slow, trace, found.depth, found.hash, 0)
+                    new_slot(heap, slow, trace, found.depth, found.hash, 0)
                 });
+                trace.learned[slot as usize / 64] |= 1 << (slot % 64);
                 trace.footprints.learn(state, caller, slot);
                 return slot;
             }
@@ -350,7 +369,7 @@ fn walk_to_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, pc
                 // There is no rule for it, or it is not the rules.
                 if attempts == 2 || missing == trace.unruly {
                     trace.unruly = missing;
-                    return known_slot(trace, hash).unwrap_or_else(|| tell_stack(slow, trace, depth, hash, flags));
+                    return known_slot(trace, hash).unwrap_or_else(|| new_slot(heap, slow, trace, depth, hash, flags));
                 }
                 attempts += 1;
             }
@@ -385,6 +404,17 @@ fn capture_fully(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, c
     (depth, hash(&trace.frames[..depth]) ^ salt, flags)
 }
 
+/// Gives a stack of frames that is not known a slot, and the ring the frames, unless there may be calls of Python's.
+#[cold]
+#[inline(never)]
+fn new_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
+    if heap.sampling.marks.has_python() {
+        trace.has_frames = Some((depth, flags));
+        return take_slot(trace, hash);
+    }
+    tell_stack(slow, trace, depth, hash, flags)
+}
+
 /// Gives a stack a slot, and the ring its frames.
 #[cold]
 #[inline(never)]
@@ -392,6 +422,16 @@ fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, 
     if depth > MAX_DEPTH || hash == 0 || !make_room(slow, trace, 1 + depth) {
         return 0;
     }
+    let slot = take_slot(trace, hash);
+    let ring = trace.shared();
+    ring.put(&mut trace.cursor, stack_word(slot, depth, flags));
+    trace.frames.iter().take(depth).for_each(|&frame| ring.put(&mut trace.cursor, frame));
+    ring.publish(&trace.cursor);
+    slot
+}
+
+/// Gives a stack a slot.
+fn take_slot(trace: &mut ThreadTrace, hash: u64) -> u32 {
     let set = set_of(hash);
     trace.victim = trace.victim.wrapping_add(1);
     let mut way = trace.stacks[set].iter().position(|&known| known == 0).unwrap_or(trace.victim as usize % WAYS);
@@ -400,13 +440,12 @@ fn tell_stack(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, 
         way = 1;
     }
     let slot = (set * WAYS + way) as u32;
-    if core::mem::replace(&mut trace.stacks[set][way], hash) != 0 {
+    trace.stacks[set][way] = hash;
+    let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+    if trace.learned[word] & bit != 0 {
+        trace.learned[word] &= !bit;
         trace.footprints.forget_slot(slot);
     }
-    let ring = trace.shared();
-    ring.put(&mut trace.cursor, stack_word(slot, depth, flags));
-    trace.frames.iter().take(depth).for_each(|&frame| ring.put(&mut trace.cursor, frame));
-    ring.publish(&trace.cursor);
     slot
 }
 
@@ -441,6 +480,8 @@ fn attach(heap: &'static Heap, slow: SlowPath) -> Option<&'static mut ThreadTrac
         };
         trace.stacks = [[0; WAYS]; SETS];
         trace.footprints.forget();
+        trace.learned = [0; STACK_SLOTS / 64];
+        trace.has_frames = None;
         trace.ring = ring.header;
         trace.ring_words = ring.words;
         trace.lossless = ring.wanted.lossless;

@@ -1,6 +1,7 @@
 //! Python's functions in the stacks of a recording: those that its program has described, numbered as they came.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use poolscope_wire::python::{Call, FUNCTION_WORDS, Function};
 
@@ -18,10 +19,33 @@ pub struct Functions {
     ends: Vec<usize>,
     /// Their numbers here by those that the program gave them; none of those that there is no room for.
     numbers: HashMap<u32, Option<u32>>,
+    /// Of each line of each function how far it had come when it was first seen there.
+    lines: HashMap<(u32, u32), Option<u32>>,
+    /// The calls that were seen, as the file has them; none of a function that there is not.
+    calls: HashMap<u64, Option<u64>, BuildHasherDefault<WordHasher>>,
     /// Functions, and their words, of the parts before.
     before: (usize, usize),
     /// The stack that was looked at last, where it names functions.
     stack: Vec<u64>,
+}
+
+/// A call is a word that has few in common with others but by chance.
+#[derive(Default)]
+struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Functions {
@@ -37,14 +61,19 @@ impl Functions {
 
     /// The words of those that came after the first so many, each with how many it has.
     pub fn after(&self, count: usize) -> (Vec<usize>, &[u64]) {
-        let start = count.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
+        let start = self.start(count);
         let ends = self.ends.get(count..).unwrap_or_default();
         let lens = ends.iter().scan(start, |from, &end| Some(end - std::mem::replace(from, end)));
         (lens.collect(), self.words.get(start..).unwrap_or_default())
     }
 
-    /// A stack as the file has it: its calls name functions of the part, which `read` gives the words of. Calls of
-    /// functions that can't be read are left out.
+    /// Where the words of one begin.
+    fn start(&self, function: usize) -> usize {
+        function.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
+    }
+
+    /// A stack as the file has it: its calls name functions of the part, which `read` gives the words of, and all that
+    /// were at one line of one are the same. Calls of functions that can't be read are left out.
     pub fn in_part<'a>(&'a mut self, frames: &'a [u64], mut read: impl FnMut(u32) -> Option<Vec<u64>>) -> &'a [u64] {
         if frames.iter().all(|&word| Call::of_word(word).is_none()) {
             return frames;
@@ -54,19 +83,34 @@ impl Functions {
         for &word in frames {
             match Call::of_word(word) {
                 None => stack.push(word),
-                Some(call) => {
-                    let known = self.numbers.get(&call.function).copied();
-                    let number = known.unwrap_or_else(|| {
-                        let number = read(call.function).and_then(|words| self.add(&words));
-                        self.numbers.insert(call.function, number);
-                        number
-                    });
-                    stack.extend(number.and_then(|function| Call { function, ..call }.word()));
-                }
+                Some(call) => stack.extend(match self.calls.get(&word) {
+                    Some(known) => *known,
+                    None => {
+                        let new = self.call(call, &mut read);
+                        self.calls.insert(word, new);
+                        new
+                    }
+                }),
             }
         }
         self.stack = stack;
         &self.stack
+    }
+
+    /// A call as the file has it.
+    fn call(&mut self, call: Call, read: impl FnOnce(u32) -> Option<Vec<u64>>) -> Option<u64> {
+        let function = match self.numbers.get(&call.function) {
+            Some(known) => *known,
+            None => {
+                let number = read(call.function).and_then(|words| self.add(&words));
+                self.numbers.insert(call.function, number);
+                number
+            }
+        }?;
+        let words = self.words.get(self.start(function as usize)..*self.ends.get(function as usize)?)?;
+        let line = Function::of_words(words)?.line(call.at);
+        let at = *self.lines.entry((function, line)).or_insert(call.at);
+        Call { function, at }.word()
     }
 
     fn add(&mut self, words: &[u64]) -> Option<u32> {
@@ -115,8 +159,9 @@ mod tests {
             _ => None,
         };
         assert_eq!(functions.in_part(&[1, 2], |_| panic!("no call")), [1, 2]);
+        // Where there is no table of lines, all is one line.
         let stack = [1, call(700, 8), 2, call(20, 4), call(700, 6), call(5, 0)];
-        assert_eq!(functions.in_part(&stack, read), [1, call(0, 8), 2, call(1, 4), call(0, 6)]);
+        assert_eq!(functions.in_part(&stack, read), [1, call(0, 8), 2, call(1, 4), call(0, 8)]);
         assert_eq!(functions.in_part(&stack[..4], |_| panic!("is known")), [1, call(0, 8), 2, call(1, 4)]);
         let both = [function(b"allocate"), function(b"generate")].concat();
         assert_eq!(functions.after(0), (vec![3, 3], &both[..]));
