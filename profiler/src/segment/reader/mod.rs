@@ -461,6 +461,7 @@ impl SegmentReader {
     }
 
     /// The words of a function of Python's by its number; `None` if they can't be read.
+    #[cfg(feature = "recording")]
     pub(crate) fn function_words(&mut self, number: u32) -> Option<Vec<u64>> {
         let header = self.read_same_header().ok()?;
         let Self { file, copies: [buffer, _], .. } = self;
