@@ -11,9 +11,11 @@ fn header() -> Header {
     // SAFETY: takes nothing.
     let folder = format!("/dev/shm/poolscope-{}", unsafe { libc::geteuid() });
     let mine = format!("{}.", std::process::id());
-    let mut entries = std::fs::read_dir(folder).expect("there are segments").map(|entry| entry.unwrap().path());
-    let path = entries.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&mine));
-    let bytes = std::fs::read(path.expect("this process has a segment")).unwrap();
+    let entries = std::fs::read_dir(folder).expect("there are segments").map(|entry| entry.unwrap().path());
+    let entries: Vec<_> = entries.collect();
+    let path = entries.iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&mine));
+    let path = path.unwrap_or_else(|| panic!("this process, {mine}, has no segment among {entries:?}"));
+    let bytes = std::fs::read(path).unwrap();
     Header::parse(&bytes[..HEADER_LEN], bytes.len() as u64).unwrap()
 }
 

@@ -16,12 +16,13 @@ use crate::model::profile::{Held, Location, Profile, Site};
 /// What tells sites apart for a person, worked out once for each location of a builder's profiles.
 #[derive(Debug, Default)]
 pub struct ByNames {
-    of: Vec<OfLocation>,
+    languages: Vec<Option<Language>>,
+    /// Of those that are in a stack with functions of a language.
+    of: Vec<Option<OfLocation>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct OfLocation {
-    language: Option<Language>,
     /// It allocates for functions of these languages.
     serves: Languages,
     /// A number of its functions, and one of those that are no plumbing; none if all are.
@@ -43,7 +44,6 @@ impl OfLocation {
             is_any.then(|| hasher.finish())
         };
         Self {
-            language: Language::of(location),
             serves: Languages::that(|language| language.is_served_by(location, module)),
             all: number(&|_| true).unwrap_or(0),
             own: number(&|is_plumbing| !is_plumbing),
@@ -57,9 +57,15 @@ impl ByNames {
     /// Profiles of one builder have the same locations, and more; for others a new one is needed, and where functions
     /// have other names than before.
     pub fn key(&mut self, profile: &Profile, site: &Site) -> Option<u64> {
-        self.of.extend(profile.locations.iter().skip(self.of.len()).map(|location| OfLocation::of(profile, location)));
-        let known = site.locations.iter().filter_map(|&at| self.of.get(at));
-        let language = known.clone().find_map(|location| location.language)?;
+        self.languages.extend(profile.locations.iter().skip(self.languages.len()).map(Language::of));
+        let language = site.locations.iter().find_map(|&at| *self.languages.get(at)?)?;
+        self.of.resize(self.languages.len(), None);
+        for &at in site.locations.iter() {
+            if let (Some(known @ None), Some(location)) = (self.of.get_mut(at), profile.locations.get(at)) {
+                *known = Some(OfLocation::of(profile, location));
+            }
+        }
+        let known = site.locations.iter().filter_map(|&at| self.of.get(at)?.as_ref());
         let counts = known.filter(|location| !location.serves.has(language));
         let mut hasher = DefaultHasher::new();
         (site.place, site.incomplete).hash(&mut hasher);

@@ -9,6 +9,8 @@ use poolscope_wire::python::{Call, FUNCTION_WORDS, Function};
 pub const MAX_FUNCTIONS: usize = 1 << 17;
 /// Most words that they have together.
 pub const MAX_WORDS: usize = 8 << 20;
+/// So much is remembered of what a program says, which may be anything: then it is worked out anew.
+const REMEMBERED: usize = 1 << 20;
 
 /// The functions of a part.
 #[derive(Debug, Default)]
@@ -87,7 +89,7 @@ impl Functions {
                     Some(known) => *known,
                     None => {
                         let new = self.call(call, &mut read);
-                        self.calls.insert(word, new);
+                        remembered(&mut self.calls).insert(word, new);
                         new
                     }
                 }),
@@ -103,13 +105,16 @@ impl Functions {
             Some(known) => *known,
             None => {
                 let number = read(call.function).and_then(|words| self.add(&words));
-                self.numbers.insert(call.function, number);
+                // Of those that there are, none is forgotten: they are bounded.
+                if self.numbers.len() < REMEMBERED || number.is_some() {
+                    self.numbers.insert(call.function, number);
+                }
                 number
             }
         }?;
         let words = self.words.get(self.start(function as usize)..*self.ends.get(function as usize)?)?;
         let line = Function::of_words(words)?.line(call.at);
-        let at = *self.lines.entry((function, line)).or_insert(call.at);
+        let at = *remembered(&mut self.lines).entry((function, line)).or_insert(call.at);
         Call { function, at }.word()
     }
 
@@ -124,6 +129,14 @@ impl Functions {
         self.ends.push(self.words.len());
         Some(self.ends.len() as u32 - 1)
     }
+}
+
+/// A map with room for another entry.
+fn remembered<K, V, S>(map: &mut HashMap<K, V, S>) -> &mut HashMap<K, V, S> {
+    if map.len() >= REMEMBERED {
+        map.clear();
+    }
+    map
 }
 
 /// The word of a stack of a part of which the functions have these numbers in the whole recording.
@@ -177,6 +190,17 @@ mod tests {
         assert_eq!(functions.in_part(&stack, read), [call(0, 0)]);
         let mut functions = Functions::beside(0, MAX_WORDS - 5);
         assert_eq!(functions.in_part(&stack, read), [call(0, 0)]);
+    }
+
+    #[test]
+    fn a_program_that_names_ever_other_functions_makes_the_recorder_no_larger() {
+        let mut functions = Functions::default();
+        let read = |number: u32| (number == 7).then(|| function(b"generate"));
+        for number in 0..REMEMBERED as u32 + 1000 {
+            functions.in_part(&[call(number, 4)], read);
+        }
+        assert!(functions.calls.len() <= REMEMBERED && functions.numbers.len() <= REMEMBERED);
+        assert_eq!(functions.in_part(&[call(7, 4)], |_| panic!("is known")), [call(0, 4)]);
     }
 
     #[test]
