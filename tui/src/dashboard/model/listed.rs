@@ -10,6 +10,9 @@ use super::site::{SiteRow, Trend};
 ///
 /// A row has the stack of the largest of its call sites, and the figures of all.
 pub(crate) fn of(sites: &[SiteRow]) -> Option<Arc<[SiteRow]>> {
+    if sites.iter().all(|site| site.names == 0) {
+        return None;
+    }
     let mut index: HashMap<u64, usize> = HashMap::new();
     let mut rows: Vec<SiteRow> = Vec::new();
     let mut largest: Vec<f64> = Vec::new();
