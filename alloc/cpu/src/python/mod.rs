@@ -142,10 +142,10 @@ impl Calls {
                 if let Some(last) = len.checked_sub(1).and_then(|last| self.calls.get_mut(last)) {
                     last.is_last = true;
                 }
-            } else if code != 0
+            } else if code.address != 0
                 && let Some(call) = self.calls.get_mut(len)
             {
-                *call = Call { code, at, is_last: role == Role::Last };
+                *call = Call { code: code.address, at, is_last: role == Role::Last };
                 len += 1;
             }
         }
@@ -257,19 +257,15 @@ impl walk::Frame for Frame {
     }
 
     fn entry(self) -> Entry {
-        let (frame, role) = (self.address, self.role());
-        let nobody = Entry { frame, code: 0, name: 0, table: 0, first_line: 0, at: 0, role, raw: self.raw() };
-        let code = if role == Role::Between { None } else { self.code() };
-        code.map_or(nobody, |code| {
-            let layout = self.interpreter.layout;
-            let Identity { name, table, first_line, .. } = Code { address: code, layout }.identity();
-            Entry { code, name, table, first_line, at: self.at(code), ..nobody }
-        })
+        let (frame, role, layout) = (self.address, self.role(), self.interpreter.layout);
+        let address = if role == Role::Between { None } else { self.code() };
+        let code = address.map_or(Identity::NONE, |address| Code { address, layout }.identity());
+        Entry { frame, code, at: address.map_or(0, |code| self.at(code)), role, raw: self.raw() }
     }
 
     #[inline(always)]
     fn is_as(self, before: &Entry) -> bool {
-        let Entry { frame, code, table, raw, .. } = *before;
+        let Entry { frame, code: Identity { address: code, table, .. }, raw, .. } = *before;
         if frame != self.address || raw != self.raw() {
             return false;
         }

@@ -86,13 +86,18 @@ pub struct Code {
 }
 
 /// What tells a code object from others that lay at its address before, or will.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Where it lies.
     pub address: usize,
     pub(super) name: usize,
     pub(super) table: usize,
     pub(super) first_line: u32,
+}
+
+impl Identity {
+    /// That of no code.
+    pub const NONE: Identity = Identity { address: 0, name: 0, table: 0, first_line: 0 };
 }
 
 impl Code {

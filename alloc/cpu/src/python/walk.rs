@@ -1,7 +1,9 @@
-//! The frames of a thread's latest reading. Where the next one meets frames that are as they were, out to the last, what
-//! was worked out of them still holds: a program allocates again and again in functions that the same others have called.
+//! The frames of a thread's latest reading. Where the next one meets frames that are as they were, out to the last,
+//! what was worked out of them still holds: a program allocates again and again in functions that the same others have
+//! called.
 
 use super::CALLS_MAX;
+use super::objects::Identity;
 
 /// Frames that are kept, at most. A thread that has more is read anew each time.
 pub const FRAMES_MAX: usize = 2 * CALLS_MAX;
@@ -27,12 +29,8 @@ pub enum Role {
 pub struct Entry {
     /// Where it lies.
     pub frame: usize,
-    /// Its function's code object, and the name and the table of lines in that; 0 of one that is no function's.
-    pub code: usize,
-    pub name: usize,
-    pub table: usize,
-    /// The function's first line.
-    pub first_line: u32,
+    /// Its function's code; at 0 where it is no function's.
+    pub code: Identity,
     /// Bytes of bytecode before the instruction that it is at.
     pub at: u32,
     pub role: Role,
@@ -43,8 +41,9 @@ pub struct Entry {
 impl Entry {
     fn hash(&self, outer: u64) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-        let code = self.code ^ self.name.rotate_left(16) ^ self.table.rotate_left(32);
-        let place = u64::from(self.at) << 32 ^ u64::from(self.first_line) << 2 ^ self.role as u64;
+        let Identity { address, name, table, first_line } = self.code;
+        let code = address ^ name.rotate_left(16) ^ table.rotate_left(32);
+        let place = u64::from(self.at) << 32 ^ u64::from(first_line) << 2 ^ self.role as u64;
         ((outer ^ code as u64).wrapping_mul(FACTOR).rotate_left(29) ^ place).wrapping_mul(FACTOR)
     }
 }
@@ -182,7 +181,8 @@ mod tests {
     }
 
     fn entry(frame: usize, code: usize, at: u32) -> Entry {
-        Entry { frame, code, name: code + 1, table: code + 2, first_line: 7, at, role: Role::Inner, raw: (0, 0) }
+        let code = Identity { address: code, name: code + 1, table: code + 2, first_line: 7 };
+        Entry { frame, code, at, role: Role::Inner, raw: (0, 0) }
     }
 
     fn empty() -> Box<Walk> {
@@ -232,7 +232,7 @@ mod tests {
                         Step::Return => drop(stack.pop()),
                         Step::GoOn(depth, at) => if let Some(inner) = from_inner(depth) { stack[inner].at = at },
                         Step::Exchange(depth, code) => if let Some(inner) = from_inner(depth) {
-                            stack[inner].code = 100 + 10 * code;
+                            stack[inner].code.address = 100 + 10 * code;
                         },
                     }
                 }
@@ -249,11 +249,12 @@ mod tests {
     fn what_differs_has_another_number() {
         let of = |frames: &[Entry]| anew(frames).1;
         let one = entry(1, 100, 4);
+        let of_code = |code: Identity| Entry { code, ..one };
         let others = [
-            Entry { code: 108, ..one },
-            Entry { name: 108, ..one },
-            Entry { table: 108, ..one },
-            Entry { first_line: 8, ..one },
+            of_code(Identity { address: 108, ..one.code }),
+            of_code(Identity { name: 108, ..one.code }),
+            of_code(Identity { table: 108, ..one.code }),
+            of_code(Identity { first_line: 8, ..one.code }),
             Entry { at: 6, ..one },
             Entry { role: Role::Last, ..one },
         ];

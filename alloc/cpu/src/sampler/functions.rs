@@ -1,5 +1,5 @@
-//! Python's functions in stacks: each is described in the segment once ([`poolscope_wire::python`]), and stands in every
-//! stack at the interpreter's call that ran it.
+//! Python's functions in stacks: each is described in the segment once ([`poolscope_wire::python`]), and stands in
+//! every stack at the interpreter's call that ran it.
 
 use core::ops::Range;
 
@@ -103,7 +103,7 @@ impl Functions {
         if self.scratch.is_null() {
             self.scratch = os::map(size_of::<Scratch>()).cast();
         }
-        // SAFETY: mapped for good, and zeroes are a value of it; only reached under the sampler's lock, by one at a time.
+        // SAFETY: mapped for good, and zeroes are a value of it; only reached under the sampler's lock.
         let scratch = unsafe { self.scratch.as_mut() }?;
         for (run, call) in scratch.runs.iter_mut().zip(calls) {
             let number = self.number(segment, stacks, call, &mut scratch.function);
@@ -187,9 +187,9 @@ pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&python::Functi
 }
 
 /// Puts the calls that the interpreter ran in a stack of `depth` frames in the place of the interpreter's own, for who
-/// keeps the stacks of all allocations: which of its functions allocated makes many of one call, as in each that unpacks
-/// the code of a module. Returns how many words there are then, and what is to be said of them. `None` without memory:
-/// the frames stay as they are.
+/// keeps the stacks of all allocations: which of its functions allocated makes many of one call, as in each that
+/// unpacks the code of a module. Returns how many words there are then, and what is to be said of them. `None` without
+/// memory: the frames stay as they are.
 pub fn weave_into(slow: SlowPath, frames: &mut [u64; MAX_DEPTH], depth: usize, calls: &[Call]) -> Option<(usize, u16)> {
     let mut sampler = SAMPLER.lock(slow);
     let segment = sampler.own_segment()?;
@@ -225,9 +225,9 @@ fn woven<'a>(
 }
 
 /// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls the functions that this
-/// one ran. Where none of its calls is known, as in an interpreter whose instructions are functions of their own, all of
-/// them stand behind the innermost of its frames. Returns how many words that takes; those that find no room are left
-/// out.
+/// one ran. Where none of its calls is known, as in an interpreter whose instructions are functions of their own, all
+/// of them stand behind the innermost of its frames. Returns how many words that takes; those that find no room are
+/// left out.
 fn weave(
     frames: &[u64],
     (runs, calls): (&[u64], &[Call]),
