@@ -22,6 +22,7 @@ gcc                 gcc
 gdb                 gdb
 g++                 g++
 perl                perl
+/usr/bin/ruby       ruby
 /usr/sbin/nginx     nginx-light
 /usr/bin/node       nodejs
 /usr/bin/javac      default-jdk-headless

@@ -17,7 +17,7 @@
 //! | `layout` | how memory looks: arenas, slabs, size classes, blocks, mailboxes |
 //! | `segment` | what other processes see: the file, counters, modules, a recorder's request |
 //! | `sampling` | the mathematics of sampling |
-//! | `python` | what CPython is running, as it keeps it for itself |
+//! | `script` | what an interpreter is running, as it keeps it for itself: CPython and Ruby |
 //! | `pages` | spans from the kernel and back, tables whose idle pages go back, and who asks for that |
 //! | `tiers` | a thread's heap, and what heaps hand to each other |
 //! | `threads` | the thread's words, all heaps, how a fast path is closed |
@@ -53,10 +53,10 @@ mod kernel;
 mod layout;
 mod pages;
 mod process;
-mod python;
 mod reach;
 mod sampler;
 mod sampling;
+mod script;
 mod segment;
 mod serve;
 pub mod settings;
@@ -67,7 +67,7 @@ mod tracer;
 
 pub use api::dump::dump;
 pub use api::statistics::{read as read_stats, with_stats};
-pub use api::{data_ptr, device, label, leaks, python as interpreter, scope};
+pub use api::{data_ptr, device, label, leaks, scope, script as interpreter};
 pub use calls::free::{delete, free, free_aligned_sized, free_sized};
 pub use calls::malloc::{malloc, malloc_aligned, malloc_fast, malloc_zeroed, malloc_zeroed_aligned};
 pub use calls::realloc::{realloc, usable_size};

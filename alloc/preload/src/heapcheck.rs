@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use poolscope_cpu as pool;
 use poolscope_cpu::leaks::{self, Ignored};
-use poolscope_wire::python::{FILE_MAX, NAME_MAX};
+use poolscope_wire::script::{FILE_MAX, NAME_MAX};
 
 use crate::judge::{self, Judgement};
 

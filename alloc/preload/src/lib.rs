@@ -41,7 +41,9 @@ mod report;
 // A test build, which only clippy makes, has the standard library.
 #[cfg(not(test))]
 mod reserve;
+mod ruby;
 #[cfg(not(test))]
 mod runtime;
 mod settings;
 mod signals;
+mod symbol;

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use poolscope_cpu as pool;
 
-use crate::{cpp, lsan, python};
+use crate::{cpp, lsan, python, ruby};
 
 /// Starts the pool at load, so that the process can be seen before it samples anything.
 extern "C" fn load() {
@@ -13,6 +13,7 @@ extern "C" fn load() {
     lsan::begin();
     cpp::begin();
     python::begin();
+    ruby::begin();
 }
 
 #[used]

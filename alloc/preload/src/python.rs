@@ -4,10 +4,12 @@
 //! The dynamic linker writes the address of `PyUnicode_Type` when it loads this library, or 0 where neither the program
 //! nor a library that it begins with has it. The rest is looked up by name where there is one.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 
 use poolscope_cpu as pool;
+
+use crate::symbol::find;
 
 core::arch::global_asm!(
     ".pushsection .data.rel.ro.poolscope_string_type,\"aw\",@progbits",
@@ -42,18 +44,18 @@ fn begin_calls() {
     if let Some(symbols) = symbols() {
         // SAFETY: they are those of the first CPython that the loader has, which the program or a library that it began
         // with is, or needs.
-        unsafe { pool::interpreter::begin(symbols) };
+        unsafe { pool::interpreter::begin_python(symbols) };
     }
 }
 
 /// None if one of them is missing.
-fn symbols() -> Option<pool::interpreter::Symbols> {
+fn symbols() -> Option<pool::interpreter::Python> {
     let evaluate = find(c"_PyEval_EvalFrameDefault")?;
     let is_finalizing = find(c"Py_IsFinalizing").or_else(|| find(c"_Py_IsFinalizing"))?;
     let address = |name| find(name).map(|address| address as usize);
     // SAFETY: CPython's functions, of the types that its headers give them.
     unsafe {
-        Some(pool::interpreter::Symbols {
+        Some(pool::interpreter::Python {
             version: transmute::<*mut c_void, unsafe extern "C" fn() -> *const core::ffi::c_char>(find(
                 c"Py_GetVersion",
             )?),
@@ -65,11 +67,6 @@ fn symbols() -> Option<pool::interpreter::Symbols> {
             evaluate: (evaluate as usize, evaluate as usize + size(evaluate)?),
         })
     }
-}
-
-fn find(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: looks a name up.
-    Some(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }).filter(|address| !address.is_null())
 }
 
 /// Bytes of a function by its symbol. Only glibc says that.

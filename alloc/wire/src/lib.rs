@@ -22,7 +22,7 @@
 //! | [`Region::Tiers`] | one word | process-wide counters, in the order of [`TIER_COUNTERS`] |
 //! | [`Region::Classes`] | [`ClassRecord`] | the table of size classes, with counters that are no thread's |
 //! | [`Region::Threads`] | [`ThreadRecord`] and [`MAX_CLASSES`] [`ClassCounters`] | one for each thread heap, reused after exit |
-//! | [`Region::Stacks`] | [`StackRecord`] | every distinct call stack, with the totals of what it allocated and freed; functions of [`python`] |
+//! | [`Region::Stacks`] | [`StackRecord`] | every distinct call stack, with the totals of what it allocated and freed; functions of [`script`] |
 //! | [`Region::Frames`] | one word | return addresses, which the stacks point into and share ([`outer`]) |
 //! | [`Region::Modules`] | [`ModuleRecord`] | executables and libraries that the frames lie in |
 //! | [`Region::Live`] | [`LiveRecord`] | every sampled block that is allocated now |
@@ -71,11 +71,11 @@ mod moment;
 pub mod older;
 pub mod outer;
 pub mod own_code;
-pub mod python;
 pub mod quantity;
 pub mod reach;
 mod record;
 mod records;
+pub mod script;
 pub mod stats;
 mod tiers;
 pub mod trace;

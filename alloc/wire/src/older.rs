@@ -4,7 +4,7 @@
 //! | version | what came with it |
 //! |---|---|
 //! | 12 | stacks that share their outer frames ([`outer`](crate::outer)) |
-//! | 13 | functions of Python's in stacks ([`python`](crate::python)) |
+//! | 13 | functions of Python's and Ruby's in stacks ([`script`](crate::script)) |
 //!
 //! What came later was zero before, or is not in what was written before. Where a version changes more than that,
 //! [`OLDEST_VERSION`](crate::OLDEST_VERSION) is raised past it.

@@ -21,7 +21,7 @@ pub mod kind {
     pub const DEVICE: u16 = 2;
     /// Host memory that a device can read and write, page-locked.
     pub const PINNED: u16 = 3;
-    /// No memory: a stack's record that has a function of Python's instead ([`python`](crate::python)).
+    /// No memory: a stack's record that has a function of Python's or Ruby's instead ([`script`](crate::script)).
     pub const FUNCTION: u16 = 4;
 
     /// All kinds that a block may be of.

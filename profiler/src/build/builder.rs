@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use poolscope_wire::{DeviceCounter, label, python};
+use poolscope_wire::script::{self, Language};
+use poolscope_wire::{DeviceCounter, label};
 
 use crate::build::module_index::ModuleIndex;
 use crate::build::pool_frames;
@@ -82,15 +83,15 @@ struct KnownCalls {
 /// A call of a stack.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    /// Or the word of a function of Python's.
+    /// Or the word of a function that an interpreter ran.
     return_address: u64,
     /// Its location with all of its functions; none of one in the pool's library.
     location: Option<usize>,
 }
 
 impl Call {
-    fn is_python(self) -> bool {
-        python::Call::of_word(self.return_address).is_some()
+    fn is_script(self) -> bool {
+        script::Call::of_word(self.return_address).is_some()
     }
 }
 
@@ -362,8 +363,8 @@ impl KnownStacks {
         (self.calls.last, self.calls.owner) = (index, process.identity());
         let call = |&return_address: &u64| {
             let location = self.calls.of.get(&return_address).copied().unwrap_or_else(|| {
-                let location = match python::Call::of_word(return_address) {
-                    Some(call) => Some(self.python_location(&snapshot.functions, return_address, call)),
+                let location = match script::Call::of_word(return_address) {
+                    Some(call) => Some(self.script_location(&snapshot.functions, return_address, call)),
                     None => {
                         let (address, module) = self.modules.find(called_at(return_address), index);
                         let is_pool = self.modules.is_pool(module);
@@ -379,22 +380,22 @@ impl KnownStacks {
         let mut calls: Vec<Call> = frames.iter().map(call).collect();
         // With `-X perf`, CPython calls each function through code that it makes for it, and which has its name.
         let is_generated = |call: &Call| call.location.is_some_and(|at| self.locations[at].module.is_none());
-        let mut was_python = false;
+        let mut was_script = false;
         calls.retain(|call| {
-            let is_double = was_python && !call.is_python() && is_generated(call);
-            was_python = call.is_python();
+            let is_double = was_script && !call.is_script() && is_generated(call);
+            was_script = call.is_script();
             !is_double
         });
         calls
     }
 
-    /// The location of a call of one of Python's functions, by its word.
-    fn python_location(&mut self, functions: &Functions, word: u64, call: python::Call) -> usize {
+    /// The location of a call of a function that an interpreter ran, by its word.
+    fn script_location(&mut self, functions: &Functions, word: u64, call: script::Call) -> usize {
         // Whoever runs it, as the functions of all processes of a recording have numbers of their own.
         let called_from = CalledFrom { address: word, module: None, owner: (0, 0), skip: 0 };
         *self.location_index.entry(called_from).or_insert_with(|| {
             let frames = match functions.get(call.function) {
-                Some(function) => vec![frame_of_python(function, call.at)],
+                Some(function) => vec![frame_of_script(function, &call)],
                 None => vec![Location::placeholder(None, word)],
             };
             Arc::make_mut(&mut self.locations).push(Location { address: word, module: None, frames });
@@ -420,7 +421,7 @@ impl KnownStacks {
     fn outside_pool(&mut self, calls: &[Call]) -> (usize, usize) {
         for (at, call) in calls.iter().enumerate() {
             let Some(location) = call.location else { continue };
-            let skip = if call.is_python() { 0 } else { self.pool_functions(location) };
+            let skip = if call.is_script() { 0 } else { self.pool_functions(location) };
             if skip < self.locations[location].frames.len() {
                 return (at, skip);
             }
@@ -455,7 +456,7 @@ impl KnownStacks {
                 continue;
             };
             let functions = &self.locations[location].frames;
-            match functions.iter().rposition(|frame| !call.is_python() && pool_frames::is_device_pool_frame(frame)) {
+            match functions.iter().rposition(|frame| !call.is_script() && pool_frames::is_device_pool_frame(frame)) {
                 Some(last) if last + 1 < functions.len() => outside = (at, last + 1),
                 Some(_) => outside = (at + 1, 0),
                 None => {}
@@ -507,12 +508,20 @@ impl KnownStacks {
     }
 }
 
-/// A function of Python's, with the line that it was at.
-fn frame_of_python(function: &Function, at: Option<u32>) -> Frame {
+/// A function with the line that it was at. Methods that are written in C have neither file nor line.
+fn frame_of_script(function: &Function, call: &script::Call) -> Frame {
+    if function.file.is_empty() && call.language == Language::Ruby {
+        return Frame { name: function.name.clone(), ..Frame::default() };
+    }
+    // `(eval at /srv/app.rb:12)` names the file that asked for it.
+    let file = match function.file.strip_prefix("(eval at ").and_then(|at| at.rsplit('/').next()) {
+        Some(at) => format!("(eval at {at}"),
+        None => function.file.clone(),
+    };
     Frame {
-        name: function_name::of_python(&function.name, &function.file),
-        file: Some(function.file.clone()),
-        line: Some(function.line(at)),
+        name: function_name::in_file(&function.name, &file),
+        file: Some(file),
+        line: Some(function.line(call.at)),
         ..Frame::default()
     }
 }

@@ -9,4 +9,5 @@ mod module_index;
 pub mod plumbing;
 pub(crate) mod pool_frames;
 pub mod python;
+pub mod ruby;
 pub mod site_name;

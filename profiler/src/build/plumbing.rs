@@ -3,7 +3,7 @@
 
 use poolscope_wire::own_code::C_FUNCTIONS;
 
-use crate::build::python;
+use crate::build::{python, ruby};
 use crate::model::naming::Naming;
 use crate::model::profile::Frame;
 use crate::model::snapshot::Module;
@@ -243,8 +243,13 @@ fn is_plumbing_of_a_language(frame: &Frame, module: Option<&Module>) -> bool {
         || frame
             .file
             .as_ref()
-            .is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)) || python::is_library(file))
+            .is_some_and(|file| FILES.iter().any(|pattern| pattern::matches(pattern, file)) || is_library(file))
         || is_plumbing_by_name(&frame.name)
+}
+
+/// Whether a file comes with the interpreter of its language.
+fn is_library(file: &str) -> bool {
+    python::is_library(file) || ruby::is_library(file)
 }
 
 fn is_plumbing_by_name(name: &str) -> bool {

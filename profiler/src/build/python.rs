@@ -1,48 +1,20 @@
 //! Python's functions in native stacks, without the interpreter between them.
 //!
 //! Stacks that the library captures in a CPython that it knows hold Python's functions where they were called
-//! ([`poolscope_wire::python`]), among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say
+//! ([`poolscope_wire::script`]), among the interpreter's own (`_PyEval_EvalFrameDefault` and the like), which say
 //! little to who wrote the Python. So do those of CPython since 3.12, started with `-X perf` (or
 //! `PYTHONPERFSUPPORT=1`): it calls every Python function through a trampoline of its own and names it in the process's
 //! perf map. Otherwise a stack that was captured can't be asked later.
 
-use std::sync::Arc;
+use poolscope_wire::script::{Call, Language};
 
-use poolscope_wire::python::Call;
-
-use crate::build::by_names;
-use crate::model::profile::{Location, Profile, Site};
+use crate::model::profile::Location;
 use crate::model::snapshot::Module;
-
-/// Takes the interpreter's frames out of every stack that has one of Python's; extension modules that do not come with
-/// it and other libraries stay. Stacks that are equal then become one. Gives the number of stacks that had frames of
-/// Python.
-pub fn hide_interpreter(profile: &mut Profile) -> usize {
-    let interpreter: Vec<bool> = profile.modules.iter().map(is_interpreter).collect();
-    let hidden = |location: &Location| location.module.and_then(|module| interpreter.get(module)) == Some(&true);
-    let locations = &profile.locations;
-    let with = |site: &Site, is: &dyn Fn(&Location) -> bool| {
-        site.locations.iter().filter_map(|&index| locations.get(index)).any(is)
-    };
-    let mut found = 0;
-    for site in &mut profile.sites {
-        if with(site, &is_python) {
-            found += 1;
-            let shown = |index: &usize| locations.get(*index).is_some_and(|location| !hidden(location));
-            site.locations = site.locations.iter().copied().filter(shown).collect();
-        }
-    }
-    let key = |site: &Site| Some((Arc::clone(&site.locations), site.place, site.incomplete));
-    let mut merged = by_names::one_for_each(std::mem::take(&mut profile.sites), key);
-    merged.sort_by(|a, b| b.in_use.bytes.total_cmp(&a.in_use.bytes));
-    profile.sites = merged;
-    found
-}
 
 /// Whether a location is a function of Python's: by its word, or by the perf map, which alone gives a file to code of
 /// no module.
 pub fn is_python(location: &Location) -> bool {
-    if Call::of_word(location.address).is_some() {
+    if Call::of_word(location.address).is_some_and(|call| call.language == Language::Python) {
         return true;
     }
     let of_python = |file: &str| file.ends_with(".py") || file.starts_with('<');
@@ -104,24 +76,7 @@ fn version_text(module: &Module) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing::{self, module};
-
-    #[test]
-    fn the_interpreter_goes_where_python_is_and_stays_where_it_is_not() {
-        let mut profile = testing::profile(&[
-            ("main;eval;f (a.py);eval;malloc_of_a", 10.0),
-            ("main;eval;f (a.py);eval", 5.0),
-            ("main;eval", 3.0),
-        ]);
-        profile.modules[0].path = "/usr/bin/python3.12".to_owned();
-        testing::name_python(&mut profile);
-        assert_eq!(hide_interpreter(&mut profile), 2);
-        let paths: Vec<(String, f64)> =
-            profile.sites.iter().map(|site| (profile.path(site), site.in_use.bytes)).collect();
-        assert_eq!(paths, [("f (a.py)".to_owned(), 15.0), ("main;eval".to_owned(), 3.0)]);
-        let held = &profile.sites[0].held;
-        assert_eq!((held.len(), held[0].amount.bytes), (1, 15.0), "blocks of one size and thread are counted together");
-    }
+    use crate::model::testing::module;
 
     #[test]
     fn arrays_and_tensors_are_made_for_python() {

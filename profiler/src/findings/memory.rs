@@ -40,6 +40,11 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         _ if is_python(facts) => "are not the pool's, for Python maps memory for its small objects itself: with \
                                   PYTHONMALLOC=malloc the pool has them, and their call sites are seen"
             .to_owned(),
+        _ if is_ruby(facts) => {
+            "are not the pool's, for Ruby maps memory for its objects itself: the pool has what these \
+                                hold, as long strings, arrays and tables"
+                .to_owned()
+        }
         _ => "are not the pool's: stacks, globals, and what the program maps itself".to_owned(),
     };
     let times = memory as f64 / in_use.max(1) as f64;
@@ -63,6 +68,12 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
 fn is_python(facts: &Facts<'_>) -> bool {
     let exe = &facts.snapshot.process.exe;
     exe.rsplit('/').next().is_some_and(|name| name.starts_with("python"))
+}
+
+/// The program is Ruby.
+fn is_ruby(facts: &Facts<'_>) -> bool {
+    let exe = &facts.snapshot.process.exe;
+    exe.rsplit('/').next().is_some_and(|name| name.starts_with("ruby"))
 }
 
 /// Blocks that the program asked for and never used.
@@ -120,6 +131,9 @@ mod tests {
         snapshot.process.exe = "/usr/bin/python3.11".into();
         let said = sentence(&snapshot, rule).expect("is said");
         assert!(said.contains("with PYTHONMALLOC=malloc the pool has them"), "{said}");
+        snapshot.process.exe = "/usr/bin/ruby3.1".into();
+        let said = sentence(&snapshot, rule).expect("is said");
+        assert!(said.contains("for Ruby maps memory for its objects itself"), "{said}");
         // Of the dead nobody knows.
         snapshot.residence = None;
         assert_eq!(sentence(&snapshot, rule), None);

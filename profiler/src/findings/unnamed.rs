@@ -25,6 +25,8 @@ fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Fi
         Language::Python => python::version(module) >= Some(NAMES_FUNCTIONS),
         Language::JavaScript => javascript::is_node(module),
         Language::Java => java::is_jvm(module),
+        // Its methods are there, or nothing helps.
+        Language::Ruby => false,
     };
     let is_able: Vec<bool> = profile.modules.iter().map(is_able).collect();
     if !is_able.contains(&true) || profile.locations.iter().any(|location| Language::of(location) == Some(language)) {
@@ -33,7 +35,7 @@ fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Fi
     // The threads of Java's machine, which collect and compile, work for no function.
     let is_meant = |site: &&Site| match language {
         Language::Java => profile.frames(site).any(java::is_called_by_java),
-        Language::Python | Language::JavaScript => is_in(profile, site, &is_able),
+        Language::Python | Language::JavaScript | Language::Ruby => is_in(profile, site, &is_able),
     };
     let of_interpreter = profile.sites.iter().filter(is_meant);
     let bytes: f64 = of_interpreter.map(|site| site.in_use.bytes).sum();
@@ -56,6 +58,7 @@ fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Fi
             "Call sites are native functions that Java calls: started with -XX:+PreserveFramePointer, and then asked by \
              `jcmd PID Compiler.perfmap`, it names the functions that it has compiled.",
         ),
+        Language::Ruby => return,
     };
     findings.push(Finding {
         severity: Severity::Note,

@@ -1,13 +1,13 @@
-//! Functions of Python's, as a segment describes them ([`poolscope_wire::python`]).
+//! Functions that an interpreter runs, as a segment describes them ([`poolscope_wire::script`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use poolscope_wire::python::{self, Lines};
+use poolscope_wire::script::{self, Lines};
 
 use crate::words::printable::printable;
 
-/// A function of Python's.
+/// A function of Python's or Ruby's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     /// Its name, with the names of what it is in where CPython knows them (from 3.11 on).
@@ -25,7 +25,7 @@ pub struct Function {
 impl Function {
     /// What the words of one say; `None` if they are not those of a function.
     pub fn of_words(words: &[u64]) -> Option<Function> {
-        let function = python::Function::of_words(words)?;
+        let function = script::Function::of_words(words)?;
         let text = |bytes: Vec<u8>| printable(&bytes);
         Some(Function {
             name: text(function.name().collect()),
@@ -38,12 +38,12 @@ impl Function {
 
     /// The line that it was at, or that of its `def` where that is not known.
     pub fn line(&self, at: Option<u32>) -> u32 {
-        let line = |at| python::line(self.lines, self.first_line, self.table.iter().copied(), at);
+        let line = |at| script::line(self.lines, self.first_line, self.table.iter().copied(), at);
         at.and_then(line).unwrap_or(self.first_line)
     }
 }
 
-/// The functions of a process by their numbers, which words of stacks name ([`python::Call`]). Copies share them.
+/// The functions of a process by their numbers, which words of stacks name ([`script::Call`]). Copies share them.
 #[derive(Clone, Debug, Default)]
 pub struct Functions(Arc<HashMap<u32, Arc<Function>>>);
 

@@ -50,8 +50,8 @@ pub(crate) fn any_of_its_symbols(symbol: &str) -> String {
     any
 }
 
-/// A function of Python's and its file, without the path: many have the same names in several files.
-pub(crate) fn of_python(function: &str, file: &str) -> String {
+/// A function of Python's or Ruby's and its file, without the path: many have the same names in several files.
+pub(crate) fn in_file(function: &str, file: &str) -> String {
     let short = file.rsplit('/').next().filter(|short| !short.is_empty()).unwrap_or(file);
     format!("{function} ({short})")
 }

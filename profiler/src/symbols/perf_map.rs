@@ -160,7 +160,7 @@ fn frame(name: &str) -> Frame {
 
 fn python(name: &str) -> Option<Frame> {
     let (function, file) = name.strip_prefix("py::")?.rsplit_once(':')?;
-    Some(Frame { name: function_name::of_python(function, file), file: Some(file.to_owned()), ..Frame::default() })
+    Some(Frame { name: function_name::in_file(function, file), file: Some(file.to_owned()), ..Frame::default() })
 }
 
 fn javascript(name: &str) -> Option<Frame> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use poolscope_profiler::build::python;
+use poolscope_profiler::build::language;
 use poolscope_profiler::faces::difference::difference_text;
 use poolscope_profiler::faces::flamegraph::differential;
 use poolscope_profiler::faces::json::difference::difference_json;
@@ -54,7 +54,7 @@ impl Diff {
         let (mut before, mut after) = (target::load(&self.before)?, target::load(&self.after)?);
         // A recording has none of the interpreter's frames where it has those of Python.
         for profile in [&mut before.profile, &mut after.profile] {
-            python::hide_interpreter(profile);
+            language::hide_interpreter(profile);
         }
         let memory = self.memory.named(&after.profile)?;
         let metric = self.metric.metric();

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use color_eyre::eyre::Result;
-use poolscope_profiler::build::python;
+use poolscope_profiler::build::language;
 use poolscope_profiler::model::snapshot::{ProcessInfo, ProcessState};
 use poolscope_profiler::process::family::{self, Child};
 use poolscope_profiler::segment::discovery::{self, SegmentEntry};
@@ -134,7 +134,7 @@ pub(crate) fn say_warnings(builder: &mut ProfileBuilder) {
 
 /// Takes the interpreter out of stacks with functions of Python; says so if there are none.
 pub(crate) fn hide_interpreter(profile: &mut Profile) {
-    if python::hide_interpreter(profile) == 0 {
+    if language::hide_interpreter(profile) == 0 {
         sink::say(
             "no stack has a function of Python: where the library does not know the interpreter, CPython 3.12 or \
              later names them if it is started with -X perf, or with PYTHONPERFSUPPORT=1",

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use poolscope_wire::trace::DeviceEvent;
 
-use crate::api::python::say_call;
+use crate::api::script::say_call;
 use crate::entry::{self, Entry};
 use crate::reach;
 use crate::sampler;

@@ -5,6 +5,6 @@ pub mod device;
 pub mod dump;
 pub mod label;
 pub mod leaks;
-pub mod python;
 pub mod scope;
+pub mod script;
 pub mod statistics;

@@ -116,7 +116,7 @@ pub fn set(scope: u32) {
 }
 
 /// Calls `f` with each block of a scope that is not freed, and with the words of its stack: return addresses, and calls
-/// of Python's functions ([`python::with_call`](crate::interpreter::with_call)). `f` runs under
+/// of functions that an interpreter ran ([`with_call`](crate::interpreter::with_call)). `f` runs under
 /// the sampler's lock: it must not allocate or free.
 pub fn visit_live(scope: u32, mut f: impl FnMut(LiveBlock, &[u64])) {
     let Entry::Heap(entered) = entry::enter() else { return };

@@ -15,7 +15,7 @@ use poolscope_capture::{
 use poolscope_wire::stack_flags;
 
 use crate::kernel::os;
-use crate::python::{Call, Calls};
+use crate::script::{self, Call, Calls};
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::notes::Capture;
@@ -40,7 +40,7 @@ impl Stack {
         flags(&self.captured)
     }
 
-    /// The calls that Python's interpreter ran in it.
+    /// The calls that an interpreter ran in it.
     pub fn calls(&self) -> &'static [Call] {
         calls(self.heap).map_or(&[], |calls| calls.get())
     }
@@ -50,27 +50,30 @@ impl Stack {
 #[expect(clippy::mut_from_ref, reason = "a heap's captures are its thread's alone, which has them once at a time")]
 pub fn calls(heap: &'static Heap) -> Option<&'static mut Calls> {
     // SAFETY: this thread's, which reads no others meanwhile and has it once at a time; what was mapped stays.
-    unsafe { (*heap.sampling.capture.get()).python.as_mut() }
+    unsafe { (*heap.sampling.capture.get()).calls.as_mut() }
 }
 
-/// Has the calls that Python's interpreter runs be those of the stack that was captured last, if there is one.
+/// Has the calls that an interpreter runs be those of this stack, which was captured last, if the program has one.
 #[inline(always)]
-pub fn note_calls(heap: &'static Heap) {
-    if heap.sampling.marks.has_python() {
-        read_calls(heap);
+pub fn note_calls(heap: &'static Heap, stack: &Stack) {
+    if heap.sampling.marks.has_script() {
+        read_calls(heap, script::may_run_in(stack.frames()));
     }
 }
 
+/// The same, of a stack of which it is known whether an interpreter may run anything in it.
 #[cold]
 #[inline(never)]
-fn read_calls(heap: &'static Heap) {
+pub fn read_calls(heap: &'static Heap, may_run: bool) {
     // SAFETY: as in `of`.
     let capture = unsafe { &mut *heap.sampling.capture.get() };
-    if capture.python.is_null() {
-        capture.python = os::map(size_of::<Calls>()).cast();
+    if capture.calls.is_null() {
+        capture.calls = os::map(size_of::<Calls>()).cast();
     }
-    if let Some(calls) = calls(heap) {
-        calls.read();
+    match calls(heap) {
+        Some(calls) if may_run => calls.read(),
+        Some(calls) => calls.clear(),
+        None => {}
     }
 }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU32;
 
 use poolscope_capture::Caller;
 use poolscope_wire::holders::Sampled;
-use poolscope_wire::python::Call;
+use poolscope_wire::script::Call;
 use poolscope_wire::{
     DEVICE_COUNTERS, DEVICE_NAME_MAX, DeviceCounter, DeviceRecord, MAP_CELLS, MAP_STREAMS, OBJECT_ONE, Region,
     StackRecord, kind,
@@ -30,7 +30,7 @@ pub fn record_foreign(entered: &Entered, block: &Block) -> u32 {
     let Block { kind, device, weight, .. } = *block;
     let due = Due { size: block.size as usize, weight, time_ns, kind, device };
     let stack = capture::of_many(heap, &Caller::here());
-    capture::note_calls(heap);
+    capture::note_calls(heap, &stack);
     begin_recording(entered.slow, heap);
     let mut sampler = SAMPLER.lock(entered.slow);
     let slot = sampler.record(heap, &stack, block.address, &due);
@@ -82,14 +82,14 @@ pub fn device_holders(entered: &Entered, device: u32, kind: u16, all: &mut Sampl
     for (&(_, objects, id), line) in largest[..found].iter().zip(&mut line_of) {
         let mut holder = Holder { objects, ..Holder::EMPTY };
         // Where Python called, its functions say who has it: of a library's own there may be more than are shown.
-        let is_python = |word: &u64| Call::of_word(*word).is_some();
-        let has_python = frames(&segment, id).any(|word| is_python(&word));
-        let shown = frames(&segment, id).filter(|word| !has_python || is_python(word));
+        let is_call = |word: &u64| Call::of_word(*word).is_some();
+        let has_calls = frames(&segment, id).any(|word| is_call(&word));
+        let shown = frames(&segment, id).filter(|word| !has_calls || is_call(word));
         for (to, from) in holder.frames.iter_mut().zip(shown) {
             *to = from;
             holder.depth += 1;
         }
-        let same = into[..lines].iter().position(|known| has_python && known.frames == holder.frames);
+        let same = into[..lines].iter().position(|known| has_calls && known.frames == holder.frames);
         *line = same.unwrap_or(lines);
         match same {
             Some(known) => into[known].objects += objects,

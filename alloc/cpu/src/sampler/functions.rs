@@ -1,17 +1,14 @@
-//! Python's functions in stacks: each is described in the segment once ([`poolscope_wire::python`]), and stands in
-//! every stack at the interpreter's call that ran it.
-
-use core::ops::Range;
+//! Functions that an interpreter runs, in stacks: each is described in the segment once ([`poolscope_wire::script`]),
+//! and stands in every stack where it was called ([`weave`](super::weave)).
 
 use poolscope_capture::MAX_DEPTH;
-use poolscope_wire::python::{self, FUNCTION_WORDS};
-use poolscope_wire::stack_flags;
+use poolscope_wire::script::{self, FUNCTION_WORDS};
 
 use super::stack_table::{CapturedStack, StackTable, function, hash};
+use super::weave::{LeavesOut, keeps_frames, woven};
 use super::{SAMPLER, Sampler, recent_stacks};
 use crate::kernel::os;
-use crate::python::objects::Identity;
-use crate::python::{CALLS_MAX, Call, Ranges, ranges};
+use crate::script::{CALLS_MAX, Call, Function, Identity};
 use crate::segment::Segment;
 use crate::sync::spin_lock::SlowPath;
 
@@ -51,7 +48,7 @@ impl Functions {
         Functions { known: core::ptr::null_mut(), places: 0, taken: 0, scratch: core::ptr::null_mut() }
     }
 
-    /// Where the table and what is written beside it lie: addresses of Python's objects that hold nothing.
+    /// Where the table and what is written beside it lie: addresses of an interpreter's objects that hold nothing.
     pub fn addresses(&self) -> [(usize, usize); 2] {
         let range = |from: usize, len: usize| (from, from + if from == 0 { 0 } else { len });
         [range(self.known.addr(), self.places * size_of::<Known>()), range(self.scratch.addr(), size_of::<Scratch>())]
@@ -74,7 +71,8 @@ impl Functions {
         })
     }
 
-    /// The same of one with calls: it is known by its words before they are put in order. `None` without memory.
+    /// The same of one with calls: where it keeps all of its frames it is known by its words before they are put in order.
+    /// `None` without memory.
     fn intern_woven(
         &mut self,
         segment: &Segment,
@@ -84,18 +82,21 @@ impl Functions {
     ) -> Option<u32> {
         let Scratch { runs, words, .. } = self.run(segment, stacks, calls)?;
         let runs = runs.get(..calls.len())?;
-        let hash = hash(stack, runs);
         let is_deep = stack.frames.len() + runs.len() > MAX_DEPTH;
-        let leaves_out = if is_deep { LeavesOut::Between } else { LeavesOut::Nothing };
-        if !is_deep && let Some(known) = stacks.find(segment, hash, stack.len() + runs.len()) {
-            return Some(known);
+        if !is_deep && keeps_frames() {
+            let hash = hash(stack, runs);
+            return stacks.find(segment, hash, stack.len() + runs.len()).or_else(|| {
+                let (frames, flags) = woven(stack.frames, (runs, calls), LeavesOut::Nothing, words)?;
+                let stack = CapturedStack { frames, flags: stack.flags | flags, ..*stack };
+                Some(stacks.insert(segment, &stack, hash, recent_stacks::shelf))
+            });
         }
+        let leaves_out = if is_deep { LeavesOut::Between } else { LeavesOut::Nothing };
         let (frames, flags) = woven(stack.frames, (runs, calls), leaves_out, words)?;
         let stack = CapturedStack { frames, flags: stack.flags | flags, ..*stack };
-        Some(match stacks.find(segment, hash, stack.len()).filter(|_| is_deep) {
-            Some(known) => known,
-            None => stacks.insert(segment, &stack, hash, recent_stacks::shelf),
-        })
+        let hash = hash(&stack, &[]);
+        let known = stacks.find(segment, hash, stack.len());
+        Some(known.unwrap_or_else(|| stacks.insert(segment, &stack, hash, recent_stacks::shelf)))
     }
 
     /// The words of calls, in a place of their own. `None` without memory.
@@ -106,21 +107,22 @@ impl Functions {
         // SAFETY: mapped for good, and zeroes are a value of it; only reached under the sampler's lock.
         let scratch = unsafe { self.scratch.as_mut() }?;
         for (run, call) in scratch.runs.iter_mut().zip(calls) {
-            let number = self.number(segment, stacks, call, &mut scratch.function);
-            *run = python::Call { function: number?, at: Some(call.at) }.word()?;
+            let function = call.function()?;
+            let language = function.language();
+            let number = self.number(segment, stacks, &function, &mut scratch.function)?;
+            *run = script::Call { language, function: number, at: Some(call.at) }.word()?;
         }
         Some(scratch)
     }
 
-    /// The number of the function that a call is of.
+    /// The number of a function.
     fn number(
         &mut self,
         segment: &Segment,
         stacks: &mut StackTable,
-        call: &Call,
+        function: &Function,
         scratch: &mut [u64; FUNCTION_WORDS],
     ) -> Option<u32> {
-        let function = call.function()?;
         let identity = function.identity();
         if let Some(known) = self.place(&identity).filter(|known| known.identity == identity) {
             return Some(known.number);
@@ -178,12 +180,12 @@ impl Functions {
     }
 }
 
-/// Calls `f` with a function of Python's that words of stacks name; false if there is none of this number. `f` must not
+/// Calls `f` with a function that words of stacks name; false if there is none of this number. `f` must not
 /// allocate or free.
-pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&python::Function<'_>)) -> bool {
+pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&script::Function<'_>)) -> bool {
     let sampler = SAMPLER.lock(slow);
     let words = sampler.segment.as_ref().and_then(|segment| function(segment, number));
-    words.and_then(python::Function::of_words).map(|function| f(&function)).is_some()
+    words.and_then(script::Function::of_words).map(|function| f(&function)).is_some()
 }
 
 /// Puts the calls that the interpreter ran in a stack of `depth` frames in the place of the interpreter's own, for who
@@ -199,147 +201,4 @@ pub fn weave_into(slow: SlowPath, frames: &mut [u64; MAX_DEPTH], depth: usize, c
     let (woven, flags) = woven(frames.get(..depth)?, runs, LeavesOut::Interpreter, words)?;
     frames.get_mut(..woven.len())?.copy_from_slice(woven);
     Some((woven.len(), flags))
-}
-
-/// Which of the interpreter's frames a stack does without, where it has calls of what that ran.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LeavesOut {
-    Nothing,
-    /// Those from the innermost of its calls to the outermost: there is room for more of Python's.
-    Between,
-    /// All.
-    Interpreter,
-}
-
-/// A stack with the calls that the interpreter ran in it, as far as there is room, and the flags that say whether there
-/// was for all.
-fn woven<'a>(
-    frames: &[u64],
-    (runs, calls): (&[u64], &[Call]),
-    leaves_out: LeavesOut,
-    words: &'a mut [u64; MAX_DEPTH],
-) -> Option<(&'a [u64], u16)> {
-    let len = weave(frames, (runs, calls), ranges()?, leaves_out, words);
-    let is_whole = len <= MAX_DEPTH && calls.len() < CALLS_MAX;
-    Some((words.get(..len.min(MAX_DEPTH))?, if is_whole { 0 } else { stack_flags::TRUNCATED }))
-}
-
-/// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls the functions that this
-/// one ran. Where none of its calls is known, as in an interpreter whose instructions are functions of their own, all
-/// of them stand behind the innermost of its frames. Returns how many words that takes; those that find no room are
-/// left out.
-fn weave(
-    frames: &[u64],
-    (runs, calls): (&[u64], &[Call]),
-    interpreter: &Ranges,
-    leaves_out: LeavesOut,
-    words: &mut [u64],
-) -> usize {
-    // A frame is where a call returns to, which may be the first address of what lies behind it.
-    let is_in = |range: &Range<u64>, frame: u64| frame.wrapping_sub(1 + range.start) < range.end - range.start;
-    let last = frames.iter().rposition(|frame| is_in(&interpreter.evaluate, *frame));
-    let ends_at = || {
-        let first = frames.iter().position(|frame| is_in(&interpreter.module, *frame))?;
-        let behind = frames.iter().skip(first).position(|frame| !is_in(&interpreter.module, *frame))?;
-        Some(first + behind)
-    };
-    let unknown_at = if last.is_none() { ends_at() } else { None };
-    let mut runs = runs.iter().zip(calls);
-    let mut len = 0;
-    let mut push = |word: u64| {
-        if let Some(place) = words.get_mut(len) {
-            *place = word;
-        }
-        len += 1;
-    };
-    let (mut is_inside, mut was_call) = (false, false);
-    for (at, &frame) in frames.iter().enumerate() {
-        let is_call = is_in(&interpreter.evaluate, frame);
-        is_inside |= is_call;
-        let is_between = is_inside && last.is_some_and(|last| at <= last);
-        if unknown_at == Some(at) {
-            runs.by_ref().for_each(|(run, _)| push(*run));
-        }
-        // With `-X perf`, what calls the interpreter for a function is generated code, and no module's.
-        let is_interpreters = is_in(&interpreter.module, frame) || was_call;
-        let is_left_out = match leaves_out {
-            LeavesOut::Nothing => false,
-            LeavesOut::Between => is_between && is_interpreters,
-            LeavesOut::Interpreter => !calls.is_empty() && is_interpreters,
-        };
-        if !is_left_out {
-            push(frame);
-        }
-        was_call = is_call;
-        if is_call {
-            // The outermost has all that are left, should a call have been overlooked.
-            for (run, call) in runs.by_ref() {
-                push(*run);
-                if call.is_last && last != Some(at) {
-                    break;
-                }
-            }
-        }
-    }
-    runs.for_each(|(run, _)| push(*run));
-    len
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const INTERPRETER: Ranges = Ranges { evaluate: 100..200, module: 50..500 };
-
-    /// Runs of functions and their calls, of which those in capitals are the last of one of the interpreter's.
-    fn runs(names: &str) -> (Vec<u64>, Vec<Call>) {
-        let run = |name: u8| (u64::from(name.to_ascii_lowercase()), Call::testing(name.is_ascii_uppercase()));
-        names.bytes().map(run).unzip()
-    }
-
-    fn woven(frames: &[u64], names: &str, leaves_out: LeavesOut) -> Vec<u64> {
-        let mut words = [0; 16];
-        let (runs, calls) = runs(names);
-        let len = weave(frames, (&runs, &calls), &INTERPRETER, leaves_out, &mut words);
-        words[..len.min(16)].to_vec()
-    }
-
-    #[test]
-    fn each_call_of_the_interpreter_is_followed_by_the_functions_that_it_ran() {
-        let [a, b, c] = *b"abc";
-        let [a, b, c] = [a, b, c].map(u64::from);
-        // Return addresses: 200 is in the last instruction's call, 100 is what lies before.
-        assert_eq!(woven(&[60, 150, 70, 200, 900], "aBC", LeavesOut::Nothing), [60, 150, a, b, 70, 200, c, 900]);
-        assert_eq!(woven(&[60, 100, 150], "AB", LeavesOut::Nothing), [60, 100, 150, a, b]);
-        // Without a call that is known, they are behind the interpreter; with one that is overlooked, at the outermost.
-        assert_eq!(woven(&[900, 60, 70, 901, 80], "AB", LeavesOut::Nothing), [900, 60, 70, a, b, 901, 80]);
-        assert_eq!(woven(&[900, 901], "A", LeavesOut::Nothing), [900, 901, a]);
-        assert_eq!(woven(&[150, 900], "ABC", LeavesOut::Nothing), [150, a, b, c, 900]);
-        // A call that ran nothing of which anybody knows.
-        assert_eq!(woven(&[150, 160, 900], "A", LeavesOut::Nothing), [150, a, 160, 900]);
-    }
-
-    #[test]
-    fn deep_stacks_do_without_the_interpreter_between_its_calls() {
-        let [a, b, c] = *b"abc";
-        let [a, b, c] = [a, b, c].map(u64::from);
-        // 600 is another library's, 60 allocated, 70 began.
-        // 601 is generated code.
-        let frames = [60, 150, 80, 600, 80, 150, 601, 80, 150, 70, 900];
-        assert_eq!(woven(&frames, "ABC", LeavesOut::Between), [60, a, 600, b, c, 70, 900]);
-        let many = [150; 40];
-        let (runs, calls) = runs("A");
-        assert_eq!(weave(&many, (&runs, &calls), &INTERPRETER, LeavesOut::Nothing, &mut [0; 16]), 41);
-    }
-
-    #[test]
-    fn recorded_stacks_do_without_the_interpreter_where_it_ran_functions() {
-        let [a, b] = *b"ab";
-        let [a, b] = [a, b].map(u64::from);
-        let frames = [900, 60, 150, 80, 600, 80, 150, 601, 70, 901];
-        assert_eq!(woven(&frames, "AB", LeavesOut::Interpreter), [900, a, 600, b, 901]);
-        assert_eq!(woven(&frames, "", LeavesOut::Interpreter), frames);
-        // Calls that are not known stand where the interpreter was.
-        assert_eq!(woven(&[900, 60, 70, 901], "AB", LeavesOut::Interpreter), [900, a, b, 901]);
-    }
 }

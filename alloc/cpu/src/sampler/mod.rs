@@ -21,6 +21,7 @@ pub mod scopes;
 pub mod search;
 mod slot_lists;
 mod stack_table;
+mod weave;
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -213,7 +214,7 @@ fn take_due(heap: &Heap, budget: &Budget, size: usize, weight: impl FnOnce(&Budg
 /// leaves blocks to those after it.
 fn capture_stack(slow: SlowPath, heap: &'static Heap, caller: &Caller) -> Stack {
     let stack = capture::of(heap, caller);
-    capture::note_calls(heap);
+    capture::note_calls(heap, &stack);
     begin_recording(slow, heap);
     stack
 }
@@ -517,13 +518,13 @@ impl Sampler {
         CapturedStack { frames, label: &[], flags, kind: due.kind, device: due.device, epoch }
     }
 
-    /// The index of a stack under a label, or one in which Python's interpreter may have run functions.
+    /// The index of a stack under a label, or one in which an interpreter may have run functions.
     #[cold]
     #[inline(never)]
     fn intern_marked(&mut self, segment: Segment, heap: &Heap, stack: &Stack, due: &Due) -> u32 {
         let label = heap.sampling.marks.label();
         let words = if label == 0 { &[] } else { self.labels.words(label) };
-        let calls = if heap.sampling.marks.has_python() { stack.calls() } else { &[] };
+        let calls = if heap.sampling.marks.has_script() { stack.calls() } else { &[] };
         let captured = CapturedStack { label: words, ..self.captured(stack, due) };
         let id = self.functions.intern(&segment, &mut self.stacks, &captured, calls);
         if label != 0 {

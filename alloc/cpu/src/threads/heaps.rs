@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use poolscope_capture::Trail;
 
 use crate::kernel::os;
-use crate::python;
+use crate::script::Calls;
 use crate::segment::counters::{self, TierCounter};
 use crate::sync::spin_lock::{SlowPath, SpinLock};
 use crate::threads::thread_pointer;
@@ -45,12 +45,12 @@ pub fn own_memory(mut f: impl FnMut(usize, usize)) {
         let from = (&raw const *heap).addr();
         f(from, from + size_of::<Heap>());
         // SAFETY: words that its thread writes once, and none is running.
-        let [trail, python] = unsafe {
+        let [trail, calls] = unsafe {
             let capture = heap.sampling.capture.get();
-            let (trail, python) = (&raw const (*capture).trail, &raw const (*capture).python);
-            [trail.read_volatile().addr(), python.read_volatile().addr()]
+            let (trail, calls) = (&raw const (*capture).trail, &raw const (*capture).calls);
+            [trail.read_volatile().addr(), calls.read_volatile().addr()]
         };
-        for (from, size) in [(trail, size_of::<Trail>()), (python, size_of::<python::Calls>())] {
+        for (from, size) in [(trail, size_of::<Trail>()), (calls, size_of::<Calls>())] {
             if from != 0 {
                 f(from, from + size);
             }

@@ -9,9 +9,9 @@ use core::sync::atomic::AtomicPtr;
 use poolscope_capture::{MAX_DEPTH, ThreadState, Trail};
 
 use crate::layout::size_class::SMALL_CLASSES;
-use crate::python;
 use crate::sampling::budget::Budget;
 use crate::sampling::governor::Governor;
+use crate::script;
 use crate::sync::spin_lock::SpinLock;
 use crate::tiers::thread_cache::Heap;
 
@@ -156,12 +156,12 @@ pub struct Idle {
 pub struct Marks(Cell<u32>);
 
 impl Marks {
-    /// Python's interpreter may run functions in them. No label has so high a number.
-    const PYTHON: u32 = 1 << 31;
+    /// An interpreter may run functions in them. No label has so high a number.
+    const SCRIPT: u32 = 1 << 31;
 
-    /// Of a thread that begins, in a program with Python or without.
-    pub fn begin(&self, has_python: bool) {
-        self.0.set(if has_python { Self::PYTHON } else { 0 });
+    /// Of a thread that begins, in a program with an interpreter or without.
+    pub fn begin(&self, has_script: bool) {
+        self.0.set(if has_script { Self::SCRIPT } else { 0 });
     }
 
     /// Whether there is anything.
@@ -170,23 +170,23 @@ impl Marks {
         self.0.get() != 0
     }
 
-    /// Whether Python's interpreter may run functions in them.
+    /// Whether an interpreter may run functions in them.
     #[inline(always)]
-    pub fn has_python(&self) -> bool {
-        self.0.get() & Self::PYTHON != 0
+    pub fn has_script(&self) -> bool {
+        self.0.get() & Self::SCRIPT != 0
     }
 
     /// The label that the thread is under; 0 if it is under none.
     #[inline(always)]
     pub fn label(&self) -> u32 {
-        self.0.get() & !Self::PYTHON
+        self.0.get() & !Self::SCRIPT
     }
 
     /// Puts it under another one, or none. The one that it was under.
     pub fn set_label(&self, label: u32) -> u32 {
         let before = self.0.get();
-        self.0.set(before & Self::PYTHON | label & !Self::PYTHON);
-        before & !Self::PYTHON
+        self.0.set(before & Self::SCRIPT | label & !Self::SCRIPT);
+        before & !Self::SCRIPT
     }
 }
 
@@ -197,8 +197,8 @@ pub struct Capture {
     pub frames: [u64; MAX_DEPTH],
     /// What is remembered of the stack, for threads that are captured often; null before that.
     pub trail: *mut Trail,
-    /// What Python's interpreter ran in it; null before it was asked for.
-    pub python: *mut python::Calls,
+    /// What an interpreter ran in it; null before it was asked for.
+    pub calls: *mut script::Calls,
     /// Captures since one that asked whether modules are still there.
     pub unconfirmed: u32,
 }

@@ -12,8 +12,8 @@ use super::ring::{Cursor, Ring};
 use super::session;
 use crate::entry::capture;
 use crate::kernel::os;
-use crate::python::Calls;
 use crate::sampler;
+use crate::script::{self, Calls};
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
 
@@ -63,6 +63,8 @@ pub struct ThreadTrace {
     stacks: [[u64; WAYS]; SETS],
     /// A bit for each slot that the footprints may know.
     learned: [u64; STACK_SLOTS / 64],
+    /// A bit for each slot of frames in which no interpreter runs anything.
+    without_script: [u64; STACK_SLOTS / 64],
 }
 
 impl ThreadTrace {
@@ -264,35 +266,36 @@ fn make_room(slow: SlowPath, trace: &mut ThreadTrace, words: usize) -> bool {
     session::wait_for_reader(slow, request, || ring.has_room(&mut trace.cursor, words))
 }
 
-/// The slot of the stack that leads here, without calls of Python's: while CPython ends one, what it has of it may be
-/// half freed.
+/// The slot of the stack that leads here, without an interpreter's calls: while CPython ends one, what it has of it may
+/// be half freed.
 #[inline(never)]
 fn slot_of_free(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace) -> u32 {
     slot_without_calls(heap, slow, trace, Caller::here())
 }
 
-/// The slot of the stack that begins at `caller`, whatever Python's interpreter runs in it.
+/// The slot of the stack that begins at `caller`, whatever an interpreter runs in it.
 fn slot_without_calls(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let slot = frames_slot(heap, slow, trace, caller);
-    if heap.sampling.marks.has_python() && slot != 0 {
+    if heap.sampling.marks.has_script() && slot != 0 {
         return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp, None);
     }
     slot
 }
 
-/// The slot of the stack that begins at `caller`, with the calls that Python's interpreter runs in it; the ring gets its
+/// The slot of the stack that begins at `caller`, with the calls that an interpreter runs in it; the ring gets its
 /// words if they are not there yet. 0 if the stack could not be traced.
 #[inline(always)]
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let slot = frames_slot(heap, slow, trace, caller);
-    if heap.sampling.marks.has_python() && slot != 0 {
-        capture::note_calls(heap);
+    if heap.sampling.marks.has_script() && slot != 0 {
+        let may_run = trace.without_script[slot as usize / 64] & 1 << (slot % 64) == 0;
+        capture::read_calls(heap, may_run);
         return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp, capture::calls(heap));
     }
     slot
 }
 
-/// The slot of a stack with the calls that Python's interpreter runs in it, if it does, of which `frames_slot` is the one
+/// The slot of a stack with the calls that an interpreter runs in it, if one does, of which `frames_slot` is the one
 /// of the frames alone: that is never told where there may be calls.
 #[cold]
 #[inline(never)]
@@ -330,7 +333,7 @@ fn frames_again(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, ca
     (depth, flags)
 }
 
-/// The slot of the frames alone, which the ring gets unless there may be calls of Python's.
+/// The slot of the frames alone, which the ring gets unless there may be an interpreter's calls.
 #[inline(always)]
 fn frames_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     if trace.batches < CONFIRM_EVERY
@@ -404,13 +407,18 @@ fn capture_fully(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, c
     (depth, hash(&trace.frames[..depth]) ^ salt, flags)
 }
 
-/// Gives a stack of frames that is not known a slot, and the ring the frames, unless there may be calls of Python's.
+/// Gives a stack of frames that is not known a slot, and the ring the frames, unless there may be an
+/// interpreter's calls.
 #[cold]
 #[inline(never)]
 fn new_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
-    if heap.sampling.marks.has_python() {
+    if heap.sampling.marks.has_script() {
         trace.has_frames = Some((depth, flags));
-        return take_slot(trace, hash);
+        let may_run = script::may_run_in(trace.frames.get(..depth).unwrap_or(&trace.frames));
+        let slot = take_slot(trace, hash);
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        trace.without_script[word] = trace.without_script[word] & !bit | if may_run { 0 } else { bit };
+        return slot;
     }
     tell_stack(slow, trace, depth, hash, flags)
 }

@@ -1,9 +1,9 @@
-//! Python's functions in the stacks of a recording: those that its program has described, numbered as they came.
+//! Functions that an interpreter runs in the stacks of a recording: those that its program has described, numbered as they came.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use poolscope_wire::python::{Call, FUNCTION_WORDS, Function};
+use poolscope_wire::script::{Call, FUNCTION_WORDS, Function};
 
 /// Most functions of a file.
 pub const MAX_FUNCTIONS: usize = 1 << 17;
@@ -115,7 +115,7 @@ impl Functions {
         let words = self.words.get(self.start(function as usize)..*self.ends.get(function as usize)?)?;
         let line = Function::of_words(words)?.line(call.at);
         let at = *remembered(&mut self.lines).entry((function, line)).or_insert(call.at);
-        Call { function, at }.word()
+        Call { function, at, ..call }.word()
     }
 
     fn add(&mut self, words: &[u64]) -> Option<u32> {
@@ -150,7 +150,7 @@ pub fn in_all(word: u64, numbers: &[u32]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use poolscope_wire::python::{Head, Lines};
+    use poolscope_wire::script::{Head, Language, Lines};
 
     use super::*;
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn call(function: u32, at: u32) -> u64 {
-        Call { function, at: Some(at) }.word().expect("has room")
+        Call { language: Language::Python, function, at: Some(at) }.word().expect("has room")
     }
 
     #[test]

@@ -17,7 +17,7 @@
 
 use std::io::{self, Read, Write};
 
-use poolscope_wire::python::FUNCTION_WORDS;
+use poolscope_wire::script::FUNCTION_WORDS;
 use poolscope_wire::trace::check_word;
 use zstd::zstd_safe::CParameter;
 

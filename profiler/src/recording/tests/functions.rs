@@ -1,6 +1,6 @@
 //! Functions of Python's in the stacks of a recording.
 
-use poolscope_wire::python::{Call, Head, Lines};
+use poolscope_wire::script::{Call, Head, Language, Lines};
 
 use super::{Film, Question, Recording, analysis, appended, saved};
 
@@ -11,7 +11,7 @@ fn function(name: &[u8; 8]) -> Vec<u64> {
 }
 
 fn call(function: u32) -> u64 {
-    Call { function, at: None }.word().unwrap()
+    Call { language: Language::Python, function, at: None }.word().unwrap()
 }
 
 #[test]

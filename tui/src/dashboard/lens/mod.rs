@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use poolscope_profiler::Memory;
-use poolscope_profiler::build::python;
+use poolscope_profiler::build::language;
 use poolscope_profiler::model::difference::Difference;
 use poolscope_profiler::model::holders::Held;
 use poolscope_profiler::model::memory::Place;
@@ -212,7 +212,7 @@ fn compare_with_file(out: &mut Model, base: &Profile) {
     let memory = out.whole.usual_memory();
     let (mut before, mut after) = (base.only(memory), Profile::clone(&out.profile));
     for profile in [&mut before, &mut after] {
-        python::hide_interpreter(profile);
+        language::hide_interpreter(profile);
     }
     let difference = Difference::new(&before, &after);
     let mut merged = difference.to_profile();

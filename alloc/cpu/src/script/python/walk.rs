@@ -2,8 +2,7 @@
 //! what was worked out of them still holds: a program allocates again and again in functions that the same others have
 //! called.
 
-use super::CALLS_MAX;
-use super::objects::Identity;
+use crate::script::{CALLS_MAX, Identity};
 
 /// Frames that are kept, at most. A thread that has more is read anew each time.
 pub const FRAMES_MAX: usize = 2 * CALLS_MAX;

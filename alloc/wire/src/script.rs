@@ -1,17 +1,36 @@
-//! Functions of Python's in stacks.
+//! Functions in stacks that an interpreter runs: Python's and Ruby's.
 //!
 //! Where CPython called one of its functions, a stack has a word of its own, among the return addresses, behind the ones
 //! of the interpreter's that the function called: which function it was, and how far it had come ([`Call`]). The function
 //! itself is described once, by words in [`Region::Frames`](crate::Region::Frames) that have the record of a stack
 //! ([`kind::FUNCTION`](crate::kind::FUNCTION)): its name, its file, and CPython's table of its lines, as it is
-//! ([`Function`]). Readers work the line out.
+//! ([`Function`]). Readers work the line out. Ruby says the line itself: its methods have no table.
 
 mod lines;
 
 pub use lines::line;
 
-/// The upper part of a call's word: no code lies at such an address.
-const MARK: u64 = 0x5059 << 48;
+/// Whose functions they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// CPython's.
+    Python,
+    /// CRuby's.
+    Ruby,
+}
+
+impl Language {
+    /// All that are known.
+    pub const ALL: [Language; 2] = [Language::Python, Language::Ruby];
+
+    /// The upper part of a call's word: no code lies at such an address.
+    const fn mark(self) -> u64 {
+        match self {
+            Language::Python => 0x5059,
+            Language::Ruby => 0x5242,
+        }
+    }
+}
 
 /// Bits for how far a function had come.
 const AT_BITS: u32 = 20;
@@ -19,12 +38,15 @@ const AT_BITS: u32 = 20;
 /// Bits for its number.
 const FUNCTION_BITS: u32 = 48 - AT_BITS;
 
-/// A call of one of Python's functions.
+/// A call of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
+    /// Whose it is.
+    pub language: Language,
     /// The number of the record that has its words, among the stacks.
     pub function: u32,
-    /// Bytes of its bytecode before the instruction that it was at; `None` if that is not known.
+    /// Bytes of its bytecode before the instruction that it was at, or its line, as [`Lines`] says; `None` if that is
+    /// not known.
     pub at: Option<u32>,
 }
 
@@ -33,21 +55,24 @@ impl Call {
     pub fn word(self) -> Option<u64> {
         let unknown = (1 << AT_BITS) - 1;
         let at = self.at.unwrap_or(unknown).min(unknown);
-        (self.function < 1 << FUNCTION_BITS).then_some(MARK | u64::from(self.function) << AT_BITS | u64::from(at))
+        let mark = self.language.mark() << 48;
+        (self.function < 1 << FUNCTION_BITS).then_some(mark | u64::from(self.function) << AT_BITS | u64::from(at))
     }
 
     /// What a word says; `None` if it is a return address.
     pub fn of_word(word: u64) -> Option<Call> {
         let unknown = (1 << AT_BITS) - 1;
         let at = word & unknown;
-        (word >> 48 == MARK >> 48).then_some(Call {
+        let language = Language::ALL.into_iter().find(|language| word >> 48 == language.mark())?;
+        Some(Call {
+            language,
             function: (word >> AT_BITS) as u32 & ((1 << FUNCTION_BITS) - 1),
             at: (at != unknown).then_some(at as u32),
         })
     }
 }
 
-/// How CPython writes down which line an instruction is of.
+/// What tells which line a function was at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Lines {
@@ -57,6 +82,8 @@ pub enum Lines {
     Ranges = 2,
     /// `co_linetable` since 3.11.
     Locations = 3,
+    /// Nothing: a call has its line.
+    Given = 4,
 }
 
 /// Bytes of a name that are kept.
@@ -99,6 +126,7 @@ impl Head {
             1 => Lines::Steps,
             2 => Lines::Ranges,
             3 => Lines::Locations,
+            4 => Lines::Given,
             _ => return None,
         };
         let lens = [second as u16, (second >> 16) as u16, (second >> 32) as u16];
@@ -144,7 +172,7 @@ impl<'a> Function<'a> {
         self.bytes(name.into(), file)
     }
 
-    /// CPython's table of its lines.
+    /// CPython's table of its lines; nothing where calls have their lines.
     pub fn table(&self) -> impl Iterator<Item = u8> + use<'a> {
         let [name, file, table] = self.head.lens;
         self.bytes(usize::from(name) + usize::from(file), table)
@@ -157,15 +185,17 @@ mod tests {
 
     #[test]
     fn a_call_is_read_as_it_was_written_and_no_address_is_taken_for_one() {
+        let call = |function, at| Call { language: Language::Python, function, at };
         for call in [
-            Call { function: 1, at: Some(0) },
-            Call { function: (1 << FUNCTION_BITS) - 1, at: Some((1 << AT_BITS) - 2) },
-            Call { function: 77, at: None },
+            call(1, Some(0)),
+            call((1 << FUNCTION_BITS) - 1, Some((1 << AT_BITS) - 2)),
+            call(77, None),
+            Call { language: Language::Ruby, ..call(78, Some(9)) },
         ] {
             assert_eq!(Call::of_word(call.word().expect("has room")), Some(call));
         }
-        assert_eq!(Call { function: 1 << FUNCTION_BITS, at: None }.word(), None);
-        let far = Call { function: 1, at: Some(1 << AT_BITS) }.word().expect("has room");
+        assert_eq!(call(1 << FUNCTION_BITS, None).word(), None);
+        let far = call(1, Some(1 << AT_BITS)).word().expect("has room");
         assert_eq!(Call::of_word(far).expect("is one").at, None);
         for address in [0, 0x7fff_ffff_ffff, 0xffff_8000_0000_0000, u64::MAX] {
             assert_eq!(Call::of_word(address), None);

@@ -4,7 +4,7 @@
 //! An interpreter that was built with other structures is told by the sizes that its types state of their objects, and
 //! by the type of a type.
 
-use poolscope_wire::python::Lines;
+use poolscope_wire::script::Lines;
 
 /// Where the frames of a thread begin.
 pub enum First {

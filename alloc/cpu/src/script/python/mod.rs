@@ -1,12 +1,11 @@
 //! Which of its functions CPython is running, as it keeps it for itself.
 //!
-//! The stack that is captured has the interpreter's own calls alone. What they run lies in a list of frames, which a
-//! thread's state begins. It is the thread itself that reads them, between two of the interpreter's instructions, so
-//! that nobody changes them meanwhile: no lock is needed, and none is taken. Whose structures they are is known by the
-//! version ([`layout`]), and looked at once more before anything is read.
+//! It lies in a list of frames, which a thread's state begins. The thread reads them between two of the interpreter's
+//! instructions. Whose structures they are is known by the version ([`layout`]), and looked at once more before anything
+//! is read.
 
 mod layout;
-pub mod objects;
+mod objects;
 mod walk;
 
 use core::ffi::{CStr, c_int, c_void};
@@ -14,11 +13,11 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use layout::{At, Ends, First, Glance, Layout, OWNED_BY_INTERPRETER};
-use objects::{Code, Identity, byte_at, pointer_at, word_at};
+pub use objects::Code;
 use walk::{Entry, Role, Walk};
 
-/// The most calls that are read of a thread.
-pub const CALLS_MAX: usize = 128;
+use super::words::{byte_at, pointer_at, word_at};
+use super::{CALLS_MAX, Call, Identity};
 
 /// What a program's CPython is known by: symbols of its.
 #[derive(Clone, Copy)]
@@ -33,22 +32,6 @@ pub struct Symbols {
     pub types: [usize; 3],
     /// The code of `_PyEval_EvalFrameDefault`.
     pub evaluate: (usize, usize),
-}
-
-/// A call that the interpreter runs.
-#[derive(Clone, Copy)]
-pub struct Call {
-    code: usize,
-    /// Bytes of bytecode before the instruction that it is at.
-    pub at: u32,
-    /// It is the first that its call of the interpreter's ran.
-    pub is_last: bool,
-}
-
-/// Calls of a thread, innermost first. Zeroes are none.
-pub struct Calls {
-    walk: Walk,
-    calls: [Call; CALLS_MAX],
 }
 
 /// Where the interpreter's code lies.
@@ -119,49 +102,43 @@ pub fn ranges() -> Option<&'static Ranges> {
     interpreter().map(|interpreter| &interpreter.ranges)
 }
 
-impl Calls {
-    /// Reads those of the calling thread.
-    #[cold]
-    pub fn read(&mut self) {
+/// The function of code that the calling thread runs.
+pub fn code(address: usize) -> Option<Code> {
+    interpreter().map(|interpreter| Code { address, layout: interpreter.layout })
+}
+
+/// What the thread ran at its latest reading. Zeroes are nothing.
+pub struct Running(Walk);
+
+impl Running {
+    pub(super) fn read(&mut self) {
         match Frame::innermost() {
-            Some(frame) => self.walk.take(core::iter::successors(Some(frame), |frame| frame.previous())),
-            None => self.walk.take(core::iter::empty::<Frame>()),
+            Some(frame) => self.0.take(core::iter::successors(Some(frame), |frame| frame.previous())),
+            None => self.0.take(core::iter::empty::<Frame>()),
         }
     }
 
-    /// What tells those that were read last from others; 0 if there are none.
-    pub fn hash(&self) -> u64 {
-        self.walk.hash()
+    /// What tells the calls from others; 0 of none.
+    pub(super) fn hash(&self) -> u64 {
+        self.0.hash()
     }
 
-    /// Those that were read last.
-    pub fn get(&mut self) -> &[Call] {
+    /// Writes the calls, and says how many they are.
+    pub(super) fn write(&self, calls: &mut [Call; CALLS_MAX]) -> usize {
         let mut len = 0usize;
-        for &Entry { code, at, role, .. } in self.walk.frames() {
+        for &Entry { code, at, role, .. } in self.0.frames() {
             if role == Role::Between {
-                if let Some(last) = len.checked_sub(1).and_then(|last| self.calls.get_mut(last)) {
+                if let Some(last) = len.checked_sub(1).and_then(|last| calls.get_mut(last)) {
                     last.is_last = true;
                 }
             } else if code.address != 0
-                && let Some(call) = self.calls.get_mut(len)
+                && let Some(call) = calls.get_mut(len)
             {
-                *call = Call { code: code.address, at, is_last: role == Role::Last };
+                *call = Call { runs: code.address, at, is_last: role == Role::Last };
                 len += 1;
             }
         }
-        self.calls.get(..len).unwrap_or_default()
-    }
-}
-
-impl Call {
-    #[cfg(test)]
-    pub(crate) fn testing(is_last: bool) -> Call {
-        Call { code: 0, at: 0, is_last }
-    }
-
-    /// The function, as long as the thread that runs it is in the pool.
-    pub fn function(&self) -> Option<Code> {
-        interpreter().map(|interpreter| Code { address: self.code, layout: interpreter.layout })
+        len
     }
 }
 

@@ -1,4 +1,4 @@
-//! The line of an instruction of Python's, by the table that CPython has of each function.
+//! The line of an instruction of Python's, by the table that CPython has of each function. Ruby's calls have it.
 //!
 //! Three formats: steps of bytecode and lines until 3.9 (`Objects/lnotab_notes.txt`), ranges in 3.10 (PEP 626), and
 //! since 3.11 entries with columns and ends of lines, too (`Objects/locations.md`).
@@ -15,6 +15,7 @@ pub fn line(lines: Lines, first: u32, table: impl Iterator<Item = u8>, at: u32) 
         Lines::Steps => by_steps(table, first, at),
         Lines::Ranges => by_ranges(table, first, at),
         Lines::Locations => by_locations(table.peekable(), first, at),
+        Lines::Given => Some(i64::from(at)),
     };
     line.and_then(|line| u32::try_from(line).ok())
 }

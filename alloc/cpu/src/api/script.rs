@@ -1,23 +1,39 @@
-//! What a program says of the CPython that it has, and asks of the functions in stacks.
+//! What a program says of the interpreter that it has, and asks of the functions in stacks.
 
-use poolscope_wire::python::{Call, Function};
+use poolscope_wire::script::{Call, Function};
 
 use crate::entry::{self, Entry};
 use crate::kernel::message::decimal;
-use crate::python;
 use crate::sampler;
+use crate::script::{self, python, ruby};
 
-pub use crate::python::Symbols;
+pub use crate::script::{python::Symbols as Python, ruby::Symbols as Ruby};
 
 /// Says that the program has CPython: from now on stacks have the functions that it runs, if its structures are known.
 ///
 /// # Safety
 /// The symbols are those of one CPython, which is loaded and stays. Only the calling thread has allocated so far.
-pub unsafe fn begin(symbols: Symbols) {
+pub unsafe fn begin_python(symbols: Python) {
     // SAFETY: the caller's promise.
     unsafe { python::begin(symbols) };
+    mark();
+}
+
+/// The same of Ruby, if its version is known.
+///
+/// # Safety
+/// The symbols are those of one Ruby, which is loaded since the program began and stays. Only the calling thread has
+/// allocated so far.
+pub unsafe fn begin_ruby(symbols: Ruby) {
+    // SAFETY: the caller's promise.
+    unsafe { ruby::begin(symbols) };
+    mark();
+}
+
+/// Has the calling thread's stacks have what the interpreter runs, as those of threads that begin will.
+fn mark() {
     if let Entry::Heap(entered) = entry::enter() {
-        entered.heap.sampling.marks.begin(python::is_there());
+        entered.heap.sampling.marks.begin(script::is_there());
     }
 }
 

@@ -1,8 +1,10 @@
 //! CPython's objects: code, strings and bytes, read where they lie.
 
-use poolscope_wire::python::{FILE_MAX, Head, NAME_MAX, TABLE_MAX};
+use poolscope_wire::script::{FILE_MAX, Head, NAME_MAX, TABLE_MAX};
 
 use super::layout::Layout;
+use crate::script::Identity;
+use crate::script::words::{Bytes, byte_at, half_at, word_at};
 
 /// Bytes of an object before what is its own: the count of references, and its type behind it.
 const TYPE: usize = 8;
@@ -14,42 +16,6 @@ const BASIC_SIZE: usize = 32;
 const BYTES: usize = 32;
 /// What a string is made of: bits of a word.
 const STRING_STATE: usize = 32;
-
-/// A word of memory.
-///
-/// # Safety
-/// It can be read there.
-pub unsafe fn word_at(address: usize) -> usize {
-    // SAFETY: the caller's promise. Structures of 3.x have their words where words lie.
-    unsafe { (address as *const usize).read_volatile() }
-}
-
-/// Half a word.
-///
-/// # Safety
-/// It can be read there.
-unsafe fn half_at(address: usize) -> u32 {
-    // SAFETY: the caller's promise, and as above.
-    unsafe { (address as *const u32).read_volatile() }
-}
-
-/// A word that is an address, if it is not 0.
-///
-/// # Safety
-/// It can be read there.
-pub unsafe fn pointer_at(address: usize) -> Option<usize> {
-    // SAFETY: the caller's promise.
-    Some(unsafe { word_at(address) }).filter(|pointer| *pointer != 0)
-}
-
-/// A byte.
-///
-/// # Safety
-/// It can be read there.
-pub unsafe fn byte_at(address: usize) -> u8 {
-    // SAFETY: the caller's promise.
-    unsafe { (address as *const u8).read_volatile() }
-}
 
 /// The type of an object.
 ///
@@ -85,21 +51,6 @@ pub struct Code {
     pub(super) layout: &'static Layout,
 }
 
-/// What tells a code object from others that lay at its address before, or will.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Where it lies.
-    pub address: usize,
-    pub(super) name: usize,
-    pub(super) table: usize,
-    pub(super) first_line: u32,
-}
-
-impl Identity {
-    /// That of no code.
-    pub const NONE: Identity = Identity { address: 0, name: 0, table: 0, first_line: 0 };
-}
-
 impl Code {
     /// What it is known by.
     pub fn identity(&self) -> Identity {
@@ -115,11 +66,11 @@ impl Code {
         }
     }
 
-    /// Writes its words ([`poolscope_wire::python`]), and says how many they are.
+    /// Writes its words ([`poolscope_wire::script`]), and says how many they are.
     pub fn describe(&self, into: &mut [u64]) -> usize {
         let Identity { name, table, first_line, .. } = self.identity();
         let Some((head, rest)) = into.split_first_chunk_mut::<2>() else { return 0 };
-        let mut bytes = Bytes { words: rest, len: 0 };
+        let mut bytes = Bytes::new(rest);
         // SAFETY: objects of a code object that runs: two strings, and bytes.
         let lens = unsafe {
             let name = bytes.push_string(name, NAME_MAX, self.layout);
@@ -134,29 +85,13 @@ impl Code {
     }
 }
 
-/// Bytes in words.
-struct Bytes<'a> {
-    words: &'a mut [u64],
-    len: usize,
-}
-
 impl Bytes<'_> {
-    fn push(&mut self, byte: u8) {
-        if let Some(word) = self.words.get_mut(self.len / 8) {
-            let shift = 8 * (self.len % 8);
-            // What was there before goes with the word's first byte.
-            let kept = if shift == 0 { 0 } else { *word };
-            *word = kept | u64::from(byte) << shift;
-        }
-        self.len += 1;
-    }
-
     /// A string of CPython's in UTF-8, cut to so many bytes. Returns how many they are.
     ///
     /// # Safety
     /// It is a string of this version's.
     unsafe fn push_string(&mut self, string: usize, most: usize, layout: &Layout) -> usize {
-        let before = self.len;
+        let before = self.len();
         // SAFETY: the caller's promise. The state has the bytes of a character in its third bit and the two behind
         // it, then whether the characters follow, and whether all are ASCII.
         let (len, state) = unsafe { (word_at(string + LENGTH), word_at(string + STRING_STATE)) };
@@ -171,20 +106,20 @@ impl Bytes<'_> {
             let unit = (0..width).rev().fold(0, |unit, at| unit << 8 | u32::from(byte(at)));
             let mut utf8 = [0; 4];
             let utf8 = char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut utf8);
-            if self.len - before + utf8.len() > most {
+            if self.len() - before + utf8.len() > most {
                 break;
             }
             utf8.bytes().for_each(|byte| self.push(byte));
         }
-        self.len - before
+        self.len() - before
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::layout::of_version;
-    use poolscope_wire::python::Function;
+    use crate::script::python::layout::of_version;
+    use poolscope_wire::script::Function;
 
     /// An object of CPython 3.12's: references, type, and words behind them.
     fn object(words: &[u64]) -> Vec<u64> {

@@ -1,0 +1,324 @@
+//! Which of its methods Ruby is running.
+//!
+//! Ruby tells profilers (`rb_profile_frames` and the like, `include/ruby/debug.h`): functions that take no lock and
+//! allocate nothing, by what they do in the versions that are known here. They are asked by a thread that has Ruby's
+//! lock, while it collects no garbage, and in whose stack Ruby's own code is: what they look at then stays as it is, and
+//! a Ruby that has ended is not asked.
+
+use core::ffi::{c_char, c_int};
+use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use poolscope_wire::script::{FILE_MAX, Head, Lines, NAME_MAX};
+
+use super::words::{Bytes, byte_at, word_at};
+use super::{CALLS_MAX, Call, Identity};
+
+/// An object of Ruby's, or a small value that is no object.
+type Value = usize;
+
+/// What a program's Ruby is known by: symbols of its.
+#[derive(Clone, Copy)]
+pub struct Symbols {
+    /// The numbers of its version (`ruby_api_version`).
+    pub version: [c_int; 3],
+    /// `ruby_thread_has_gvl_p`: whether the calling thread is Ruby's, and has its lock.
+    pub has_lock: unsafe extern "C" fn() -> c_int,
+    /// `rb_during_gc`.
+    pub is_collecting: unsafe extern "C" fn() -> c_int,
+    /// `rb_profile_frames`: writes the frames of the calling thread from one on, innermost first, at most so many, and
+    /// their lines. Returns how many.
+    pub frames: unsafe extern "C" fn(c_int, c_int, *mut Value, *mut c_int) -> c_int,
+    /// `rb_profile_frame_label`, `_path`, `_first_lineno` and `_method_name`.
+    pub label: unsafe extern "C" fn(Value) -> Value,
+    /// The path of its file.
+    pub path: unsafe extern "C" fn(Value) -> Value,
+    /// The line that it begins in.
+    pub first_line: unsafe extern "C" fn(Value) -> Value,
+    /// The name of one that is written in C.
+    pub method_name: unsafe extern "C" fn(Value) -> Value,
+    /// `rb_profile_frame_singleton_method_p`.
+    pub is_singleton: unsafe extern "C" fn(Value) -> Value,
+    /// `rb_class_attached_object`, since 3.2: what a singleton class is the class of.
+    pub attached: Option<unsafe extern "C" fn(Value) -> Value>,
+    /// `rb_mod_name`: the name of a class, if it has one.
+    pub class_name: unsafe extern "C" fn(Value) -> Value,
+    /// `rb_string_value_ptr`: the bytes of a string, with a zero behind them.
+    pub text: unsafe extern "C" fn(*mut Value) -> *const c_char,
+    /// Where the calling thread has the word for what it executes (`ruby_current_ec`), until 3.1.
+    pub context: Option<usize>,
+}
+
+struct Ruby {
+    symbols: Symbols,
+    /// Where each thread has the word for what it executes, from its thread pointer on.
+    context: Option<usize>,
+    module: Range<u64>,
+}
+
+/// Null where there is no Ruby, or none that is known. It is set once, and its memory stays.
+static RUBY: AtomicPtr<Ruby> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Says that the program has Ruby. Nothing comes of it if its version is not known.
+///
+/// # Safety
+/// The symbols are those of one Ruby, which is loaded since the program began and stays.
+pub unsafe fn begin(symbols: Symbols) {
+    let context = symbols.context.and_then(|word| Some(word.wrapping_sub(thread_pointer()?)));
+    // From 3.3 on a thread that is not set up yet has no frames; in 3.1 one has to look.
+    let is_known = match symbols.version {
+        [3, 1, _] => context.is_some(),
+        [3, 3 | 4, _] => true,
+        _ => false,
+    };
+    let Some(module) = poolscope_capture::module_range(symbols.frames as usize).filter(|_| is_known) else { return };
+    let place: *mut Ruby = crate::kernel::os::map(size_of::<Ruby>()).cast();
+    if !place.is_null() {
+        let module = module.start as u64..module.end as u64;
+        // SAFETY: just mapped, for as long as the process runs.
+        unsafe { place.write(Ruby { symbols, context, module }) };
+        RUBY.store(place, Ordering::Release);
+    }
+}
+
+/// Where the calling thread's own data lie; `None` on processors of which that is not known.
+fn thread_pointer() -> Option<usize> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let pointer: usize;
+        // SAFETY: the word at which the thread's data begin has its own address (the ABI's thread control block).
+        unsafe {
+            core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
+        }
+        Some(pointer)
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    None
+}
+
+fn ruby() -> Option<&'static Ruby> {
+    // SAFETY: null, or what `begin` wrote, which is never changed.
+    unsafe { RUBY.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the program has a Ruby that is known.
+#[inline]
+pub fn is_there() -> bool {
+    !RUBY.load(Ordering::Relaxed).is_null()
+}
+
+/// Where its code lies.
+pub fn module() -> Option<&'static Range<u64>> {
+    ruby().map(|ruby| &ruby.module)
+}
+
+/// The method of a frame that the calling thread runs.
+pub fn method(frame: usize) -> Option<Method> {
+    ruby().map(|ruby| Method { frame, ruby })
+}
+
+impl Ruby {
+    /// Whether the calling thread's methods can be asked for now.
+    fn may_ask(&self) -> bool {
+        // SAFETY: functions that may be called at any time by a thread in whose stack Ruby's code is: both look at words
+        // of Ruby's own.
+        unsafe { (self.symbols.has_lock)() != 0 && self.is_set_up() && (self.symbols.is_collecting)() == 0 }
+    }
+
+    /// Whether the calling thread has a stack for its frames, and the innermost lies there.
+    ///
+    /// # Safety
+    /// The calling thread is Ruby's.
+    unsafe fn is_set_up(&self) -> bool {
+        let Some(context) = self.context else { return true };
+        let Some(pointer) = thread_pointer() else { return false };
+        // SAFETY: a word of each thread's, as the loader laid it out before the program began. What it points to begins
+        // with the frames' memory, the number of its words, and the innermost frame (`rb_execution_context_struct`).
+        unsafe {
+            let context = word_at(pointer.wrapping_add(context));
+            if context == 0 {
+                return false;
+            }
+            let (memory, words, innermost) = (word_at(context), word_at(context + 8), word_at(context + 16));
+            memory != 0 && innermost.wrapping_sub(memory) < words.wrapping_mul(8)
+        }
+    }
+}
+
+/// What the thread ran at its latest reading. Zeroes are nothing.
+pub struct Running {
+    frames: [Value; CALLS_MAX],
+    lines: [c_int; CALLS_MAX],
+    len: usize,
+}
+
+impl Running {
+    pub(super) fn read(&mut self) {
+        self.len = 0;
+        let Some(ruby) = ruby().filter(|ruby| ruby.may_ask()) else { return };
+        let (frames, lines) = (self.frames.as_mut_ptr(), self.lines.as_mut_ptr());
+        // SAFETY: both have room for so many.
+        let count = unsafe { (ruby.symbols.frames)(0, CALLS_MAX as c_int, frames, lines) };
+        self.len = usize::try_from(count).unwrap_or(0).min(CALLS_MAX);
+        // Until 3.2 the outermost is one that Ruby has made for itself: it is no method's, and has come nowhere.
+        if let Some(last) = self.len.checked_sub(1)
+            && self.lines.get(last) == Some(&0)
+            && self.frames.get(last).is_some_and(|&frame| Method { frame, ruby }.entry().is_none())
+        {
+            self.len = last;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    fn each(&self) -> impl Iterator<Item = (Value, u32)> {
+        let line = |line: c_int| u32::try_from(line).ok().filter(|line| *line > 0).unwrap_or(u32::MAX);
+        self.frames.iter().zip(&self.lines).take(self.len).map(move |(&frame, &at)| (frame, line(at)))
+    }
+
+    /// What tells the calls from others, but for chance; 0 of none.
+    pub(super) fn hash(&self) -> u64 {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        self.each().fold(0, |hash, (frame, line)| {
+            ((hash ^ frame as u64).wrapping_mul(FACTOR).rotate_left(29) ^ u64::from(line)).wrapping_mul(FACTOR)
+        })
+    }
+
+    /// Writes the calls, and says how many they are.
+    pub(super) fn write(&self, calls: &mut [Call; CALLS_MAX]) -> usize {
+        for (call, (runs, at)) in calls.iter_mut().zip(self.each()) {
+            *call = Call { runs, at, is_last: false };
+        }
+        self.len
+    }
+}
+
+/// Kinds of objects: the low bits of their first word.
+mod kind {
+    pub const MASK: usize = 0x1f;
+    pub const CLASS: usize = 0x02;
+    pub const MODULE: usize = 0x03;
+    pub const STRING: usize = 0x05;
+    pub const INTERNAL: usize = 0x1a;
+    /// Of an internal object, bits that say what it is, and those of a method's entry.
+    pub const INTERNAL_MASK: usize = 0xf << 12;
+    pub const ENTRY: usize = 6 << 12;
+}
+
+/// In a method's entry: the class that has it, its definition, and what it was defined in.
+const CLASS: usize = 8;
+const DEFINITION: usize = 16;
+const OWNER: usize = 32;
+/// In a definition: what kind it is, the bits of that, one that is written in C, and its function.
+const DEFINITION_KIND: usize = 0xf;
+const IN_C: usize = 1;
+const FUNCTION: usize = 8;
+/// The value of `true`.
+const TRUE: Value = 0x14;
+
+/// Whether a value is an object of one of these kinds.
+///
+/// # Safety
+/// It is a value of Ruby's.
+unsafe fn is_a(value: Value, kinds: &[usize]) -> bool {
+    // Values that are no objects have one of the low bits, or are small.
+    // SAFETY: the caller's promise: an object begins with its kind.
+    value > 0xff && value & 7 == 0 && kinds.contains(&(unsafe { word_at(value) } & kind::MASK))
+}
+
+/// A method, or what else of Ruby's has a frame, which the calling thread runs.
+#[derive(Clone, Copy)]
+pub struct Method {
+    frame: Value,
+    ruby: &'static Ruby,
+}
+
+impl Method {
+    /// The entry of a method, which frames of methods are; others are their code.
+    fn entry(self) -> Option<usize> {
+        // SAFETY: a frame that Ruby has said is an object.
+        let is_entry =
+            unsafe { is_a(self.frame, &[kind::INTERNAL]) && word_at(self.frame) & kind::INTERNAL_MASK == kind::ENTRY };
+        is_entry.then_some(self.frame)
+    }
+
+    /// The function of a method that is written in C.
+    pub fn native(self) -> Option<u64> {
+        // SAFETY: an entry has a definition as long as it runs.
+        unsafe {
+            let definition = word_at(self.entry()? + DEFINITION);
+            let is_native = definition != 0 && word_at(definition) & DEFINITION_KIND == IN_C;
+            is_native.then(|| word_at(definition + FUNCTION) as u64)
+        }
+    }
+
+    /// What it is known by.
+    pub fn identity(self) -> Identity {
+        let Symbols { label, path, first_line, .. } = self.ruby.symbols;
+        // SAFETY: functions for frames that the thread runs; they read.
+        let (name, table, line) = unsafe { (label(self.frame), path(self.frame), first_line(self.frame)) };
+        // A number is written as the one that is one larger than its double.
+        Identity { address: self.frame, name, table, first_line: (line >> 1) as u32 }
+    }
+
+    /// Writes its words ([`poolscope_wire::script`]), and says how many they are.
+    pub fn describe(self, into: &mut [u64]) -> usize {
+        let Identity { name, table: path, first_line, .. } = self.identity();
+        let Some((head, rest)) = into.split_first_chunk_mut::<2>() else { return 0 };
+        let mut bytes = Bytes::new(rest);
+        if let Some((class, mark)) = self.class() {
+            self.push_text(&mut bytes, class, NAME_MAX / 2);
+            bytes.push(mark);
+        }
+        let is_named = name > 0xff;
+        // SAFETY: as in `identity`; methods in C have no other name.
+        let name = if is_named { name } else { unsafe { (self.ruby.symbols.method_name)(self.frame) } };
+        self.push_text(&mut bytes, name, NAME_MAX);
+        let named = bytes.len();
+        self.push_text(&mut bytes, path, named + FILE_MAX);
+        let lens = [named as u16, (bytes.len() - named) as u16, 0];
+        let first_line = if is_named { first_line } else { 0 };
+        let words = Head { first_line, lines: Lines::Given, lens };
+        *head = words.words();
+        head.len() + words.bytes().div_ceil(8)
+    }
+
+    /// The name of the class that a method is of, and what stands between the two; `None` if it has none, and until 3.1,
+    /// where it lies in a table that may just be changing.
+    fn class(self) -> Option<(Value, u8)> {
+        let Symbols { attached, class_name, is_singleton, .. } = self.ruby.symbols;
+        let attached = attached?;
+        // SAFETY: an entry has both classes as long as its method runs. What a class is attached to may be asked of one
+        // that is a singleton class: it is the one that `is_singleton` looks at.
+        unsafe {
+            let (entry, of) = (self.entry()?, word_at(self.entry()? + CLASS));
+            let (class, mark) = match is_singleton(self.frame) {
+                TRUE if is_a(of, &[kind::CLASS]) => (attached(of), b'.'),
+                _ => (word_at(entry + OWNER), b'#'),
+            };
+            if !is_a(class, &[kind::CLASS, kind::MODULE]) {
+                return None;
+            }
+            let name = class_name(class);
+            is_a(name, &[kind::STRING]).then_some((name, mark))
+        }
+    }
+
+    /// Adds the bytes of a string, as long as there are no more than `most` in all.
+    fn push_text(self, bytes: &mut Bytes<'_>, mut string: Value, most: usize) {
+        // SAFETY: a value of Ruby's; a string has a zero behind its bytes.
+        unsafe {
+            if !is_a(string, &[kind::STRING]) {
+                return;
+            }
+            let text = (self.ruby.symbols.text)(&raw mut string) as usize;
+            let mut at = 0;
+            while bytes.len() < most && byte_at(text + at) != 0 {
+                bytes.push(byte_at(text + at));
+                at += 1;
+            }
+        }
+    }
+}

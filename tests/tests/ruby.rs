@@ -1,0 +1,130 @@
+//! Ruby's methods in stacks, as people see them, compared with what Ruby itself says of its calls.
+
+use std::collections::BTreeMap;
+
+use poolscope_e2e::{Pool, Program, Running, repository};
+use serde_json::Value;
+
+const RUBY: &str = "/usr/bin/ruby";
+
+/// What the script says: the calls of each block, by its bytes.
+fn blocks(said: &str) -> BTreeMap<u64, String> {
+    let blocks = said.lines().filter_map(|line| line.split_once(' '));
+    let blocks = blocks.map(|(bytes, calls)| (bytes.parse().expect("a size"), calls.to_owned()));
+    let blocks: BTreeMap<u64, String> = blocks.collect();
+    assert!(blocks.len() > 15, "{blocks:?}");
+    blocks
+}
+
+/// The methods of Ruby's in a stack as the script says them, and whether outer ones are missing.
+fn calls(site: &Value) -> (String, bool) {
+    let frames = site["frames"].as_array().expect("has frames");
+    let calls = frames.iter().filter_map(|frame| {
+        let file = frame["file"].as_str().filter(|file| file.ends_with(".rb") || file.starts_with('('))?;
+        let short = file.rsplit('/').next().unwrap_or(file);
+        let name = frame["function"].as_str()?.strip_suffix(&format!(" ({short})"))?;
+        // As Ruby says it of itself: without the class, and without what it is in the method.
+        let name = name.rsplit_once(" in ").map_or(name, |(_, method)| method);
+        let name = name.rsplit(['#', '.']).next().unwrap_or(name);
+        Some(format!("{name}:{}", frame["line"]))
+    });
+    (calls.collect::<Vec<_>>().join(";"), site["incomplete"] == true)
+}
+
+/// The site that has so many bytes, in use or allocated.
+fn site_of<'a>(report: &'a Value, what: &str, bytes: u64) -> &'a Value {
+    let sites = report["sites"].as_array().expect("has sites");
+    let is_it = |site: &&Value| site[what]["bytes"].as_f64() == Some(bytes as f64);
+    sites.iter().find(is_it).unwrap_or_else(|| panic!("nobody has {bytes} bytes: {report:#}"))
+}
+
+#[track_caller]
+fn assert_same_calls(report: &Value, what: &str, said: &BTreeMap<u64, String>) {
+    for (&bytes, expected) in said {
+        let (found, is_cut) = calls(site_of(report, what, bytes));
+        let is_same =
+            if is_cut { expected.starts_with(&found) && found.matches(';').count() > 100 } else { found == *expected };
+        assert!(is_same, "of {bytes} bytes\nRuby says    {expected}\nit was found {found}");
+    }
+}
+
+/// Starts the script that allocates in calls of many kinds, with every allocation recorded.
+fn start(pool: &Pool) -> (Running, BTreeMap<u64, String>) {
+    let script = repository().join("tests/ruby/calls.rb");
+    let mut running = pool.program(RUBY).arg(script).env("POOLSCOPE_PERIOD", "1").env("LANG", "C.UTF-8").start();
+    running.wait_for_line("ready");
+    let said = blocks(&running.stdout());
+    (running, said)
+}
+
+#[test]
+fn stacks_have_the_methods_and_lines_that_ruby_says_it_runs() {
+    let pool = Pool::new();
+    let (mut running, said) = start(&pool);
+    let pid = running.pid().to_string();
+    let report = pool.json(&["report", &pid, "--json"]);
+    assert_same_calls(&report, "in_use", &said);
+    // The function that allocated stands before them, and who began Ruby behind.
+    let (&plain, _) = said.iter().find(|(_, calls)| calls.starts_with("plain:18;<main>:100")).expect("is said");
+    let frames = site_of(&report, "in_use", plain)["frames"].as_array().expect("has frames");
+    let names: Vec<&str> = frames.iter().filter_map(|frame| frame["function"].as_str()).collect();
+    let [before, behind] = ["rb_str_times", "_start"].map(|name| names.iter().position(|known| *known == name));
+    let method = names.iter().position(|name| name.ends_with("plain (calls.rb)"));
+    assert!(before.is_some() && before < method && method < behind, "{names:?}");
+
+    let listed = pool.poolscope().args(["report", &pid, "--rows", "500"]).run();
+    assert!(listed.stdout.contains("insert  calls.rb:29 < "), "{}", listed.stdout);
+    running.send("\n");
+    running.finish().silent_success();
+}
+
+#[test]
+fn a_process_of_rubys_that_was_killed_has_the_methods_that_it_ran() {
+    let pool = Pool::new();
+    let (running, said) = start(&pool);
+    let segment = pool.segment(running.pid()).expect("has a segment");
+    running.signal(libc::SIGKILL);
+    running.finish();
+    assert_same_calls(&pool.json(&["report", &segment.path.to_string_lossy(), "--json"]), "in_use", &said);
+}
+
+#[test]
+fn a_recording_has_the_methods_and_lines_that_ruby_says_it_runs() {
+    let pool = Pool::new();
+    let recording = pool.files().join("calls.rec");
+    let script = repository().join("tests/ruby/calls.rb");
+    let command = pool.poolscope().args(["record", "-q", "--free-stacks", "-o"]).arg(&recording);
+    let ended = command.args(["--", RUBY]).arg(script).env("LANG", "C.UTF-8").run();
+    assert_eq!(ended.code(), 0, "{}", ended.report());
+    let report = pool.json(&["report", &recording.to_string_lossy(), "--json"]);
+    assert_same_calls(&report, "allocated", &blocks(&ended.stdout));
+}
+
+/// A Ruby that ends frees what its methods are, and its exit handlers still allocate.
+#[test]
+fn a_program_of_rubys_ends_as_it_does_without_the_library() {
+    let pool = Pool::new();
+    for script in [
+        "exit 3",
+        "exit! 4",
+        "abort 'no'",
+        "raise 'no'",
+        "at_exit { puts ('x' * 5000).size; exit 7 }",
+        "Fiber.current; at_exit { GC.start; puts ('x' * 5000).size }",
+        "ObjectSpace.define_finalizer(Object.new, proc { puts ('x' * 5000).size })",
+        "Thread.new { loop { 'x' * 5000 } }; sleep 0.05; puts 1",
+        "pid = fork { 'x' * 5000; exit 5 }; Process.wait pid; puts $?.exitstatus",
+        "pid = fork { 'x' * 5000; exit! 6 }; Process.wait pid; puts $?.exitstatus",
+        "GC.stress = true; 20.times { |n| ('x' * n * 500).upcase }; puts 1",
+        "100.times { Thread.new { 'x' * 5000 } }; GC.compact; puts 1",
+        "def deep(n) = deep(n + 1); begin; deep(0); rescue SystemStackError; puts 'x' * 50; end",
+        "exec 'true'",
+    ] {
+        let bare = Program::new(RUBY).args(["-e", script]).run();
+        for period in ["1", "512K"] {
+            let pooled = pool.program(RUBY).args(["-e", script]).env("POOLSCOPE_PERIOD", period).run();
+            assert_eq!((pooled.code(), &pooled.stdout), (bare.code(), &bare.stdout), "{script}: {}", pooled.report());
+            assert_eq!(pooled.stderr, bare.stderr, "{script}");
+        }
+    }
+}
