@@ -179,7 +179,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "layout",
             "segment",
             "sampling",
-            "python",
+            "script",
             "pages",
             "tiers",
             "threads",

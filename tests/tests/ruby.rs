@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use poolscope_e2e::compiler::compile_with_headers;
 use poolscope_e2e::{Pool, Program, Running, repository};
 use serde_json::Value;
 
@@ -98,6 +99,33 @@ fn a_recording_has_the_methods_and_lines_that_ruby_says_it_runs() {
     assert_eq!(ended.code(), 0, "{}", ended.report());
     let report = pool.json(&["report", &recording.to_string_lossy(), "--json"]);
     assert_same_calls(&report, "allocated", &blocks(&ended.stdout));
+}
+
+#[test]
+fn what_rubys_objects_hold_at_its_end_is_no_leak_and_what_an_extension_loses_is() {
+    let pool = Pool::new();
+    let held = "x = {}; 1000.times { |i| x[i] = 's' * (i * 10) }";
+    pool.poolscope().args(["check", "--", RUBY, "-e", held]).run().success();
+
+    let library = compile_with_headers(
+        pool.files(),
+        "tests/csrc/leaky_ruby.c",
+        "leaky_ruby.so",
+        &["-O1", "-g", "-fPIC", "-shared"],
+    );
+    let library = library.display();
+    let script = format!(
+        "require 'fiddle'
+        LOSE = Fiddle::Function.new(Fiddle.dlopen('{library}')['lose'], [Fiddle::TYPE_INT], Fiddle::TYPE_VOID, need_gvl: true)
+        def work(n) = 3.times {{ LOSE.call(n) }}
+        work(5000)"
+    );
+    let ended = pool.poolscope().args(["check", "--", RUBY, "-e", &script]).run();
+    assert_eq!(ended.code(), 23, "{}", ended.report());
+    assert!(ended.stderr.contains("15,000 B in 3 blocks leaked, from 1 stack."), "{}", ended.report());
+    for function in ["lose_a_block", "call", "work (-e)"] {
+        assert!(ended.stderr.contains(function), "{function}: {}", ended.report());
+    }
 }
 
 /// A Ruby that ends frees what its methods are, and its exit handlers still allocate.

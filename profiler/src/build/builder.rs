@@ -513,10 +513,11 @@ fn frame_of_script(function: &Function, call: &script::Call) -> Frame {
     if function.file.is_empty() && call.language == Language::Ruby {
         return Frame { name: function.name.clone(), ..Frame::default() };
     }
-    // `(eval at /srv/app.rb:12)` names the file that asked for it.
-    let file = match function.file.strip_prefix("(eval at ").and_then(|at| at.rsplit('/').next()) {
-        Some(at) => format!("(eval at {at}"),
-        None => function.file.clone(),
+    // `(eval at /srv/app.rb:12)` names who asked for it, `<internal:/usr/lib/ruby/a.rb>` is Ruby's own.
+    let within = ["(eval at ", "<internal:"].into_iter().find(|kind| function.file.starts_with(kind));
+    let file = match (within, function.file.rsplit_once('/')) {
+        (Some(kind), Some((_, last))) => format!("{kind}{last}"),
+        _ => function.file.clone(),
     };
     Frame {
         name: function_name::in_file(&function.name, &file),

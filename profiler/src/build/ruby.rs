@@ -24,7 +24,14 @@ pub(crate) fn is_library(file: &str) -> bool {
     if file.starts_with("<internal:") {
         return true;
     }
-    file.split_once("/ruby/").is_some_and(|(_, behind)| begins_with_version(behind) && !behind.contains("/gems/"))
+    // Debian has what finds gems among those.
+    let is_of_ruby = |behind: &str| {
+        begins_with_version(behind)
+            || ["rubygems.rb", "rubygems/", "bundler"]
+                .iter()
+                .any(|own| behind.strip_prefix("vendor_ruby/").is_some_and(|file| file.starts_with(own)))
+    };
+    file.split_once("/ruby/").is_some_and(|(_, behind)| is_of_ruby(behind) && !behind.contains("/gems/"))
 }
 
 /// Whether a file is Ruby: `ruby3.1`, `libruby-3.1.so.3.1`, or an extension that comes with it.
@@ -58,6 +65,7 @@ mod tests {
             ("/usr/lib/ruby/3.1.0/json/common.rb", true),
             ("/root/.rbenv/versions/3.3.0/lib/ruby/3.3.0/set.rb", true),
             ("<internal:kernel>", true),
+            ("/usr/lib/ruby/vendor_ruby/rubygems/specification.rb", true),
             ("/usr/local/lib/ruby/gems/3.3.0/gems/rack-3.0/lib/rack/request.rb", false),
             ("/var/lib/gems/3.1.0/gems/rails-7.1/lib/rails.rb", false),
             ("/usr/lib/ruby/vendor_ruby/rack/request.rb", false),

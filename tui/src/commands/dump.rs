@@ -38,7 +38,7 @@ pub(crate) struct Dump {
     /// Show as in use what was in use at the peak, of the host and of each device
     #[arg(long, conflicts_with = "seconds")]
     peak: bool,
-    /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)
+    /// Leave out the interpreter's frames where functions of Python's or Ruby's are
     #[arg(long)]
     python: bool,
     #[command(flatten)]

@@ -46,7 +46,7 @@ pub(crate) struct Flamegraph {
     /// killed, what it had in use
     #[arg(long, conflicts_with = "base")]
     leaked: bool,
-    /// Leave out the interpreter's frames where Python's functions are (CPython since 3.12, started with -X perf)
+    /// Leave out the interpreter's frames where functions of Python's or Ruby's are
     #[arg(long)]
     python: bool,
     /// Colour by the change since this profile, recording, process or segment: red grew, blue shrank

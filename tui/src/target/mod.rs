@@ -132,11 +132,11 @@ pub(crate) fn say_warnings(builder: &mut ProfileBuilder) {
     }
 }
 
-/// Takes the interpreter out of stacks with functions of Python; says so if there are none.
+/// Takes the interpreter out of stacks with functions of Python or Ruby; says so if there are none.
 pub(crate) fn hide_interpreter(profile: &mut Profile) {
     if language::hide_interpreter(profile) == 0 {
         sink::say(
-            "no stack has a function of Python: where the library does not know the interpreter, CPython 3.12 or \
+            "no stack has a function of Python or Ruby: where the library does not know the interpreter, CPython 3.12 or \
              later names them if it is started with -X perf, or with PYTHONPERFSUPPORT=1",
         );
     }

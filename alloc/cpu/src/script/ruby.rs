@@ -322,3 +322,127 @@ impl Method {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use poolscope_wire::script::Function;
+
+    use super::*;
+
+    const NIL: Value = 4;
+
+    /// An object of words, which stays.
+    fn object(words: &[usize]) -> Value {
+        words.to_vec().leak().as_ptr() as Value
+    }
+
+    fn string(text: &'static core::ffi::CStr) -> Value {
+        object(&[kind::STRING, text.as_ptr() as usize])
+    }
+
+    fn word(value: Value, at: usize) -> usize {
+        // SAFETY: the objects that are made here have so many words.
+        unsafe { word_at(value + 8 * at) }
+    }
+
+    /// A Ruby whose frames have behind their entry what is asked of them, and whose classes have their names and what
+    /// they are attached to.
+    fn ruby() -> &'static Ruby {
+        extern "C" fn no() -> c_int {
+            0
+        }
+        extern "C" fn no_frames(_: c_int, _: c_int, _: *mut Value, _: *mut c_int) -> c_int {
+            0
+        }
+        extern "C" fn label(frame: Value) -> Value {
+            word(frame, 5)
+        }
+        extern "C" fn path(frame: Value) -> Value {
+            word(frame, 6)
+        }
+        extern "C" fn first_line(frame: Value) -> Value {
+            word(frame, 7)
+        }
+        extern "C" fn method_name(frame: Value) -> Value {
+            word(frame, 8)
+        }
+        extern "C" fn is_singleton(frame: Value) -> Value {
+            if word(frame, 9) == 1 { TRUE } else { 0 }
+        }
+        extern "C" fn class_name(class: Value) -> Value {
+            word(class, 1)
+        }
+        extern "C" fn attached(class: Value) -> Value {
+            word(class, 2)
+        }
+        extern "C" fn text(string: *mut Value) -> *const c_char {
+            // SAFETY: the place of a string's value.
+            word(unsafe { *string }, 1) as *const c_char
+        }
+        let symbols = Symbols {
+            version: [3, 3, 0],
+            has_lock: no,
+            is_collecting: no,
+            frames: no_frames,
+            label,
+            path,
+            first_line,
+            method_name,
+            is_singleton,
+            attached: Some(attached),
+            class_name,
+            text,
+            context: None,
+        };
+        Box::leak(Box::new(Ruby { symbols, context: None, module: 0..0 }))
+    }
+
+    /// What its words say: its name, its file, and the line that it begins in.
+    fn described(frame: Value) -> (String, String, u32) {
+        let mut words = [u64::MAX; 128];
+        let len = Method { frame, ruby: ruby() }.describe(&mut words);
+        let function = Function::of_words(&words[..len]).expect("is one");
+        assert_eq!(function.line(Some(77)), 77, "calls have their lines");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("is text");
+        (text(function.name().collect()), text(function.file().collect()), function.line(None))
+    }
+
+    #[test]
+    fn methods_have_the_names_of_their_classes_and_what_is_no_method_has_its_own() {
+        let entry = kind::INTERNAL | kind::ENTRY;
+        let (in_ruby, in_c) = (object(&[0, 0]), object(&[IN_C, 0x5000]));
+        let cache = object(&[kind::CLASS, string(c"App::Cache"), 0]);
+        let tools = object(&[kind::MODULE, string(c"Tools"), 0]);
+        let unnamed = object(&[kind::CLASS, NIL, 0]);
+        let of_cache = object(&[kind::CLASS, NIL, cache]);
+        let of_object = object(&[kind::CLASS, NIL, object(&[0x01, 0, 0])]);
+        let (label, path, seven) = (string(c"fill"), string(c"app.rb"), 7 << 1 | 1);
+        let method = |class, owner, is_singleton: usize| {
+            object(&[entry, class, in_ruby, 0, owner, label, path, seven, NIL, is_singleton])
+        };
+        for (frame, name) in [
+            (method(cache, cache, 0), "App::Cache#fill"),
+            (method(cache, tools, 0), "Tools#fill"),
+            (method(of_cache, of_cache, 1), "App::Cache.fill"),
+            // Of a class without a name, and of an object that is none.
+            (method(unnamed, unnamed, 0), "fill"),
+            (method(of_object, of_object, 1), "fill"),
+        ] {
+            assert_eq!(described(frame), (name.to_owned(), "app.rb".to_owned(), 7));
+            assert_eq!(Method { frame, ruby: ruby() }.native(), None);
+        }
+        let native = object(&[entry, cache, in_c, 0, cache, NIL, NIL, NIL, string(c"store"), 0]);
+        assert_eq!(described(native), ("App::Cache#store".to_owned(), String::new(), 0));
+        assert_eq!(Method { frame: native, ruby: ruby() }.native(), Some(0x5000));
+        let code = object(&[kind::INTERNAL | 7 << 12, 0, 0, 0, 0, string(c"<main>"), path, 3, NIL, 0]);
+        assert_eq!(described(code), ("<main>".to_owned(), "app.rb".to_owned(), 1));
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let long: &'static core::ffi::CStr = Box::leak(std::ffi::CString::new("x".repeat(3000)).unwrap().into());
+        let code = object(&[kind::INTERNAL | 7 << 12, 0, 0, 0, 0, string(long), string(long), 3, NIL, 0]);
+        let (name, file, _) = described(code);
+        assert_eq!((name.len(), file.len()), (NAME_MAX, FILE_MAX));
+    }
+}

@@ -74,6 +74,9 @@ const COMPILER: &str = "options, names of files and specs of one compilation, wh
 /// Those that run code which they generate.
 const VIRTUAL_MACHINES: &[&str] = &["^/usr/lib/jvm/*/bin/*$", "^/usr/bin/mono*$"];
 
+/// Those that run functions of a language, which the stacks of what they allocate have.
+const INTERPRETERS: &[&str] = &["^/usr/bin/ruby*$"];
+
 /// Executables, as patterns of their paths (`*`, `^`, `$`), and what they lose.
 const RULES: &[(&[&str], &str)] = &[
     (
@@ -81,10 +84,7 @@ const RULES: &[(&[&str], &str)] = &[
         "all that its interpreter holds: at destruct level 0, the usual one, perl_destruct leaves that to the kernel, and \
          perl_free drops the interpreter",
     ),
-    (
-        &["^/usr/bin/ruby*$"],
-        "what its objects held: ruby_vm_destruct frees the heap of objects, and not what they point to",
-    ),
+    (INTERPRETERS, "what its objects held: ruby_vm_destruct frees the heap of objects, and not what they point to"),
     (&["^/usr/bin/bash$", "^/bin/bash$"], "the commands it was in when a subshell or exit left them (longjmp)"),
     (&["^/usr/bin/dash$", "^/bin/dash$", "^/usr/bin/ksh93$", "^/bin/ksh93$"], "the command of a trap for its end"),
     (&["^/usr/bin/posh$", "^/bin/posh$"], "words and lists that its commands were made of"),
@@ -151,8 +151,8 @@ pub(super) fn rules() -> impl Iterator<Item = (String, &'static str)> {
 pub(super) struct SystemProgram<'a> {
     path: &'a str,
     loses: &'static str,
-    /// It runs code that it generates.
-    generates: bool,
+    /// It runs code that is in no file: what it allocates for that is its own.
+    runs_others: bool,
     /// Of each module of the profile, whether it is one of the system's files.
     of_system: Vec<bool>,
 }
@@ -164,16 +164,17 @@ impl<'a> SystemProgram<'a> {
         let is_named = |paths: &[&str]| paths.iter().any(|wanted| pattern::matches(wanted, path));
         let &(_, loses) = RULES.iter().find(|(paths, _)| is_named(paths)).filter(|_| is_of_system(path))?;
         let of_system = profile.modules.iter().map(|module| is_of_system(&module.path)).collect();
-        Some(Self { path, loses, generates: is_named(VIRTUAL_MACHINES), of_system })
+        let runs_others = is_named(VIRTUAL_MACHINES) || is_named(INTERPRETERS);
+        Some(Self { path, loses, runs_others, of_system })
     }
 
     /// Nothing but code of the system asked for the memory of this site.
     pub(super) fn holds(&self, profile: &Profile, site: &Site) -> bool {
         let module = |&location: &usize| profile.locations.get(location).and_then(|location| location.module);
         let modules = || site.locations.iter().map(module);
-        let asked = if self.generates { modules().take_while(Option::is_some).count() } else { site.locations.len() };
+        let asked = if self.runs_others { modules().take_while(Option::is_some).count() } else { site.locations.len() };
         let is_of_system = |module: Option<usize>| module.is_some_and(|at| self.of_system.get(at) == Some(&true));
-        asked > 0 && (self.generates || !site.incomplete) && modules().take(asked).all(is_of_system)
+        asked > 0 && (self.runs_others || !site.incomplete) && modules().take(asked).all(is_of_system)
     }
 
     /// As reports name it.
@@ -257,7 +258,8 @@ mod tests {
                 location.module = location.module.filter(|_| module.is_some_and(|module| module.path != "generated"));
             }
             let of_system: Vec<bool> = profile.modules.iter().map(|module| is_of_system(&module.path)).collect();
-            let program = |generates| SystemProgram { path: java, loses: "", generates, of_system: of_system.clone() };
+            let program =
+                |runs_others| SystemProgram { path: java, loses: "", runs_others, of_system: of_system.clone() };
             [true, false].map(|generates| program(generates).holds(&profile, &profile.sites[0]))
         };
         assert_eq!(generated(&["/bin/sh", "generated", "/tmp/own.so"]), [true, false]);
