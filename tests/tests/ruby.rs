@@ -1,9 +1,10 @@
 //! Ruby's methods in stacks, as people see them, compared with what Ruby itself says of its calls.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use poolscope_e2e::compiler::compile_with_headers;
-use poolscope_e2e::{Pool, Program, Running, repository};
+use poolscope_e2e::{Pool, Program, Running, library, repository};
 use serde_json::Value;
 
 const RUBY: &str = "/usr/bin/ruby";
@@ -51,8 +52,15 @@ fn assert_same_calls(report: &Value, what: &str, said: &BTreeMap<u64, String>) {
 
 /// Starts the script that allocates in calls of many kinds, with every allocation recorded.
 fn start(pool: &Pool) -> (Running, BTreeMap<u64, String>) {
+    start_with(pool, "")
+}
+
+/// The same beside another library.
+fn start_with(pool: &Pool, other: &str) -> (Running, BTreeMap<u64, String>) {
     let script = repository().join("tests/ruby/calls.rb");
-    let mut running = pool.program(RUBY).arg(script).env("POOLSCOPE_PERIOD", "1").env("LANG", "C.UTF-8").start();
+    let libraries = format!("{}:{other}", library().display());
+    let program = pool.program(RUBY).arg(script).env("LD_PRELOAD", libraries);
+    let mut running = program.env("POOLSCOPE_PERIOD", "1").env("LANG", "C.UTF-8").start();
     running.wait_for_line("ready");
     let said = blocks(&running.stdout());
     (running, said)
@@ -75,6 +83,20 @@ fn stacks_have_the_methods_and_lines_that_ruby_says_it_runs() {
 
     let listed = pool.poolscope().args(["report", &pid, "--rows", "500"]).run();
     assert!(listed.stdout.contains("insert  calls.rb:29 < "), "{}", listed.stdout);
+    running.send("\n");
+    running.finish().silent_success();
+}
+
+/// As an editor has both, for scripts in either.
+#[test]
+fn a_program_that_has_pythons_library_as_well_has_the_methods_that_ruby_runs() {
+    let pool = Pool::new();
+    let place = "from sysconfig import get_config_var as of; print(of('LIBDIR') + '/' + of('INSTSONAME'))";
+    let python = Program::new("/usr/bin/python3").args(["-c", place]).run().stdout;
+    assert!(Path::new(python.trim()).exists(), "{python}");
+    let (mut running, said) = start_with(&pool, python.trim());
+    let pid = running.pid().to_string();
+    assert_same_calls(&pool.json(&["report", &pid, "--json"]), "in_use", &said);
     running.send("\n");
     running.finish().silent_success();
 }

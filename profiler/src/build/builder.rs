@@ -13,6 +13,7 @@ use poolscope_wire::{DeviceCounter, label};
 
 use crate::build::module_index::ModuleIndex;
 use crate::build::pool_frames;
+use crate::build::python::is_python;
 use crate::model::functions::{Function, Functions};
 use crate::model::memory::Place;
 use crate::model::naming::Naming;
@@ -379,10 +380,14 @@ impl KnownStacks {
         };
         let mut calls: Vec<Call> = frames.iter().map(call).collect();
         // With `-X perf`, CPython calls each function through code that it makes for it, and which has its name.
-        let is_generated = |call: &Call| call.location.is_some_and(|at| self.locations[at].module.is_none());
+        let generated = |call: &Call| call.location.map(|at| &self.locations[at]).filter(|at| at.module.is_none());
+        let has_script = calls.iter().any(|call| call.is_script());
         let mut was_script = false;
         calls.retain(|call| {
-            let is_double = was_script && !call.is_script() && is_generated(call);
+            // Where functions stand apart from the interpreter's frames, that code has at least their names.
+            let is_double = has_script
+                && !call.is_script()
+                && generated(call).is_some_and(|location| was_script || is_python(location));
             was_script = call.is_script();
             !is_double
         });

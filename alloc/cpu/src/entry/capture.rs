@@ -15,7 +15,7 @@ use poolscope_capture::{
 use poolscope_wire::stack_flags;
 
 use crate::kernel::os;
-use crate::script::{self, Call, Calls};
+use crate::script::{Call, Calls, ruby};
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::notes::Capture;
@@ -57,23 +57,29 @@ pub fn calls(heap: &'static Heap) -> Option<&'static mut Calls> {
 #[inline(always)]
 pub fn note_calls(heap: &'static Heap, stack: &Stack) {
     if heap.sampling.marks.has_script() {
-        read_calls(heap, script::may_run_in(stack.frames()));
+        read_calls_in(heap, stack.captured.depth);
     }
 }
 
-/// The same, of a stack of which it is known whether an interpreter may run anything in it.
 #[cold]
 #[inline(never)]
-pub fn read_calls(heap: &'static Heap, may_run: bool) {
+fn read_calls_in(heap: &'static Heap, depth: usize) {
+    // SAFETY: as in `of`.
+    let frames = unsafe { &(*heap.sampling.capture.get()).frames };
+    read_calls(heap, ruby::may_run_in(frames.get(..depth).unwrap_or(frames)));
+}
+
+/// The same, of a stack of which it is known whether Ruby may run anything in it.
+#[cold]
+#[inline(never)]
+pub fn read_calls(heap: &'static Heap, may_run_ruby: bool) {
     // SAFETY: as in `of`.
     let capture = unsafe { &mut *heap.sampling.capture.get() };
     if capture.calls.is_null() {
         capture.calls = os::map(size_of::<Calls>()).cast();
     }
-    match calls(heap) {
-        Some(calls) if may_run => calls.read(),
-        Some(calls) => calls.clear(),
-        None => {}
+    if let Some(calls) = calls(heap) {
+        calls.read(may_run_ruby);
     }
 }
 

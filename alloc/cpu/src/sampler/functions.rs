@@ -83,7 +83,7 @@ impl Functions {
         let Scratch { runs, words, .. } = self.run(segment, stacks, calls)?;
         let runs = runs.get(..calls.len())?;
         let is_deep = stack.frames.len() + runs.len() > MAX_DEPTH;
-        if !is_deep && keeps_frames() {
+        if !is_deep && keeps_frames(calls) {
             let hash = hash(stack, runs);
             return stacks.find(segment, hash, stack.len() + runs.len()).or_else(|| {
                 let (frames, flags) = woven(stack.frames, (runs, calls), LeavesOut::Nothing, words)?;
@@ -107,10 +107,8 @@ impl Functions {
         // SAFETY: mapped for good, and zeroes are a value of it; only reached under the sampler's lock.
         let scratch = unsafe { self.scratch.as_mut() }?;
         for (run, call) in scratch.runs.iter_mut().zip(calls) {
-            let function = call.function()?;
-            let language = function.language();
-            let number = self.number(segment, stacks, &function, &mut scratch.function)?;
-            *run = script::Call { language, function: number, at: Some(call.at) }.word()?;
+            let function = self.number(segment, stacks, &call.function()?, &mut scratch.function)?;
+            *run = script::Call { language: call.language(), function, at: Some(call.at) }.word()?;
         }
         Some(scratch)
     }

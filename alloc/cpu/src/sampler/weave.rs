@@ -3,10 +3,11 @@
 use core::ops::Range;
 
 use poolscope_capture::MAX_DEPTH;
+use poolscope_wire::script::Language;
 use poolscope_wire::stack_flags;
 
-use crate::script::python::Ranges;
-use crate::script::{CALLS_MAX, Call, Function, Interpreter, interpreter, returns_to};
+use crate::script::python::{self, Ranges};
+use crate::script::{CALLS_MAX, Call, Function, returns_to, ruby};
 
 /// Which of the interpreter's frames a stack does without, where it has calls of what that ran.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,9 +20,9 @@ pub enum LeavesOut {
     Interpreter,
 }
 
-/// Whether stacks have all of the interpreter's frames, if they need not leave any out.
-pub fn keeps_frames() -> bool {
-    matches!(interpreter(), Some(Interpreter::Python(_)))
+/// Whether a stack with these calls has all of the interpreter's frames, if it need not leave any out.
+pub fn keeps_frames(calls: &[Call]) -> bool {
+    calls.first().is_none_or(|call| call.language() == Language::Python)
 }
 
 /// A stack with the calls that the interpreter ran in it, as far as there is room, and the flags that say whether there
@@ -32,15 +33,9 @@ pub fn woven<'a>(
     leaves_out: LeavesOut,
     words: &'a mut [u64; MAX_DEPTH],
 ) -> Option<(&'a [u64], u16)> {
-    let len = match interpreter()? {
-        Interpreter::Python(ranges) => weave(frames, (runs, calls), ranges, leaves_out, words),
-        Interpreter::Ruby(module) => {
-            let native = calls.first().and_then(|call| match call.function()? {
-                Function::Ruby(method) => method.native(),
-                Function::Python(_) => None,
-            });
-            put_between(frames, runs, (module, native), leaves_out, words)
-        }
+    let len = match calls.first()?.function()? {
+        Function::Python(_) => weave(frames, (runs, calls), python::ranges()?, leaves_out, words),
+        Function::Ruby(method) => put_between(frames, runs, (ruby::module()?, method.native()), leaves_out, words),
     };
     let is_whole = len <= MAX_DEPTH && calls.len() < CALLS_MAX;
     Some((words.get(..len.min(MAX_DEPTH))?, if is_whole { 0 } else { stack_flags::TRUNCATED }))

@@ -1,14 +1,14 @@
 //! Functions that an interpreter runs, as it keeps them for itself: CPython's and Ruby's.
 //!
 //! The stack that is captured has the interpreter's own calls alone. What they run it is the thread itself that reads,
-//! as it allocates, so that nobody changes it meanwhile: no lock is needed, and none is taken. A program is taken to
-//! have one interpreter.
+//! as it allocates, so that nobody changes it meanwhile: no lock is needed, and none is taken. Where a thread runs
+//! functions of both, Python's are read.
 
 pub mod python;
 pub mod ruby;
 mod words;
 
-use core::ops::Range;
+pub use words::returns_to;
 
 use poolscope_wire::script::Language;
 
@@ -22,6 +22,8 @@ pub struct Call {
     runs: usize,
     /// How far it has come ([`poolscope_wire::script::Call::at`]); `u32::MAX` if that is not known.
     pub at: u32,
+    /// It is Ruby's, and else Python's.
+    is_ruby: bool,
     /// It is the first that its call of the interpreter's ran, where that is known.
     pub is_last: bool,
 }
@@ -51,14 +53,6 @@ pub enum Function {
 }
 
 impl Function {
-    /// Whose it is.
-    pub fn language(&self) -> Language {
-        match self {
-            Function::Python(_) => Language::Python,
-            Function::Ruby(_) => Language::Ruby,
-        }
-    }
-
     /// What it is known by.
     pub fn identity(&self) -> Identity {
         match self {
@@ -79,43 +73,28 @@ impl Function {
 impl Call {
     #[cfg(test)]
     pub(crate) fn testing(is_last: bool) -> Call {
-        Call { runs: 0, at: 0, is_last }
+        Call { runs: 0, at: 0, is_ruby: false, is_last }
     }
 
     /// The function, as long as the thread that runs it is in the pool.
     pub fn function(&self) -> Option<Function> {
-        python::code(self.runs).map(Function::Python).or_else(|| ruby::method(self.runs).map(Function::Ruby))
+        if self.is_ruby {
+            ruby::method(self.runs).map(Function::Ruby)
+        } else {
+            python::code(self.runs).map(Function::Python)
+        }
+    }
+
+    /// Whose it is.
+    pub fn language(&self) -> Language {
+        if self.is_ruby { Language::Ruby } else { Language::Python }
     }
 }
 
-/// Where the program's interpreter lies.
-pub enum Interpreter<'a> {
-    /// CPython.
-    Python(&'a python::Ranges),
-    /// Ruby: the file that it is in.
-    Ruby(&'a Range<u64>),
-}
-
-/// The program's interpreter, if it has one whose calls can be read.
-pub fn interpreter() -> Option<Interpreter<'static>> {
-    python::ranges().map(Interpreter::Python).or_else(|| ruby::module().map(Interpreter::Ruby))
-}
-
-/// Whether there is one.
+/// Whether the program has an interpreter whose calls can be read.
 #[inline]
 pub fn is_there() -> bool {
     python::is_there() || ruby::is_there()
-}
-
-/// Whether the interpreter may be running functions in a stack of these frames.
-pub fn may_run_in(frames: &[u64]) -> bool {
-    ruby::module().is_none_or(|module| frames.iter().any(|&frame| returns_to(module, frame)))
-}
-
-/// Whether a frame is in a range. It is where a call returns to, which may be the first address of what lies behind.
-#[inline]
-pub fn returns_to(range: &Range<u64>, frame: u64) -> bool {
-    frame.wrapping_sub(1 + range.start) < range.end - range.start
 }
 
 /// Calls of a thread, innermost first. Zeroes are none.
@@ -126,31 +105,24 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Reads those of the calling thread.
+    /// Reads those of the calling thread, which may run methods of Ruby's or not ([`ruby::may_run_in`]).
     #[cold]
-    pub fn read(&mut self) {
+    pub fn read(&mut self, may_run_ruby: bool) {
+        self.python.read();
         if ruby::is_there() {
-            self.ruby.read();
-        } else {
-            self.python.read();
+            self.ruby.read(may_run_ruby && self.python.hash() == 0);
         }
-    }
-
-    /// Takes the thread to run none.
-    #[cold]
-    pub fn clear(&mut self) {
-        self.ruby.clear();
     }
 
     /// What tells those that were read last from others; 0 if there are none.
     pub fn hash(&self) -> u64 {
-        if ruby::is_there() { self.ruby.hash() } else { self.python.hash() }
+        self.python.hash() ^ self.ruby.hash()
     }
 
     /// Those that were read last.
     pub fn get(&mut self) -> &[Call] {
         let Calls { python, ruby, calls } = self;
-        let len = if ruby::is_there() { ruby.write(calls) } else { python.write(calls) };
+        let len = if ruby.is_empty() { python.write(calls) } else { ruby.write(calls) };
         calls.get(..len).unwrap_or_default()
     }
 }

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use poolscope_wire::script::{FILE_MAX, Head, Lines, NAME_MAX};
 
-use super::words::{Bytes, byte_at, word_at};
+use super::words::{Bytes, byte_at, returns_to, word_at};
 use super::{CALLS_MAX, Call, Identity};
 
 /// An object of Ruby's, or a small value that is no object.
@@ -112,6 +112,11 @@ pub fn module() -> Option<&'static Range<u64>> {
     ruby().map(|ruby| &ruby.module)
 }
 
+/// Whether Ruby may be running methods in a stack of these frames: one of them is in its code.
+pub fn may_run_in(frames: &[u64]) -> bool {
+    module().is_some_and(|module| frames.iter().any(|&frame| returns_to(module, frame)))
+}
+
 /// The method of a frame that the calling thread runs.
 pub fn method(frame: usize) -> Option<Method> {
     ruby().map(|ruby| Method { frame, ruby })
@@ -153,9 +158,10 @@ pub struct Running {
 }
 
 impl Running {
-    pub(super) fn read(&mut self) {
+    /// Reads what the thread runs, if it may run anything.
+    pub(super) fn read(&mut self, may_run: bool) {
         self.len = 0;
-        let Some(ruby) = ruby().filter(|ruby| ruby.may_ask()) else { return };
+        let Some(ruby) = ruby().filter(|ruby| may_run && ruby.may_ask()) else { return };
         let (frames, lines) = (self.frames.as_mut_ptr(), self.lines.as_mut_ptr());
         // SAFETY: both have room for so many.
         let count = unsafe { (ruby.symbols.frames)(0, CALLS_MAX as c_int, frames, lines) };
@@ -169,8 +175,8 @@ impl Running {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.len = 0;
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     fn each(&self) -> impl Iterator<Item = (Value, u32)> {
@@ -189,7 +195,7 @@ impl Running {
     /// Writes the calls, and says how many they are.
     pub(super) fn write(&self, calls: &mut [Call; CALLS_MAX]) -> usize {
         for (call, (runs, at)) in calls.iter_mut().zip(self.each()) {
-            *call = Call { runs, at, is_last: false };
+            *call = Call { runs, at, is_ruby: true, is_last: false };
         }
         self.len
     }

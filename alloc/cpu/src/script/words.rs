@@ -1,4 +1,6 @@
-//! Memory of an interpreter's, read word by word, and the words of a segment that say what was there.
+//! Memory of an interpreter's, read word by word, frames in its code, and the words of a segment that say what was there.
+
+use core::ops::Range;
 
 /// A word of memory.
 ///
@@ -63,4 +65,10 @@ impl<'a> Bytes<'a> {
         }
         self.len += 1;
     }
+}
+
+/// Whether a frame is in a range. It is where a call returns to, which may be the first address of what lies behind.
+#[inline]
+pub fn returns_to(range: &Range<u64>, frame: u64) -> bool {
+    frame.wrapping_sub(1 + range.start) < range.end - range.start
 }

@@ -13,7 +13,7 @@ use super::session;
 use crate::entry::capture;
 use crate::kernel::os;
 use crate::sampler;
-use crate::script::{self, Calls};
+use crate::script::{Calls, ruby};
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
 
@@ -63,8 +63,8 @@ pub struct ThreadTrace {
     stacks: [[u64; WAYS]; SETS],
     /// A bit for each slot that the footprints may know.
     learned: [u64; STACK_SLOTS / 64],
-    /// A bit for each slot of frames in which no interpreter runs anything.
-    without_script: [u64; STACK_SLOTS / 64],
+    /// A bit for each slot of frames in which Ruby runs nothing.
+    without_ruby: [u64; STACK_SLOTS / 64],
 }
 
 impl ThreadTrace {
@@ -288,7 +288,7 @@ fn slot_without_calls(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTra
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let slot = frames_slot(heap, slow, trace, caller);
     if heap.sampling.marks.has_script() && slot != 0 {
-        let may_run = trace.without_script[slot as usize / 64] & 1 << (slot % 64) == 0;
+        let may_run = trace.without_ruby[slot as usize / 64] & 1 << (slot % 64) == 0;
         capture::read_calls(heap, may_run);
         return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp, capture::calls(heap));
     }
@@ -414,10 +414,10 @@ fn capture_fully(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, c
 fn new_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
     if heap.sampling.marks.has_script() {
         trace.has_frames = Some((depth, flags));
-        let may_run = script::may_run_in(trace.frames.get(..depth).unwrap_or(&trace.frames));
+        let may_run = ruby::may_run_in(trace.frames.get(..depth).unwrap_or(&trace.frames));
         let slot = take_slot(trace, hash);
         let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
-        trace.without_script[word] = trace.without_script[word] & !bit | if may_run { 0 } else { bit };
+        trace.without_ruby[word] = trace.without_ruby[word] & !bit | if may_run { 0 } else { bit };
         return slot;
     }
     tell_stack(slow, trace, depth, hash, flags)

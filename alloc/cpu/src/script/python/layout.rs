@@ -150,7 +150,9 @@ const V13: Layout = Layout { minor: 13, sizes: [200, 136], thread: 152, first: F
 
 const V14: Layout = Layout { minor: 14, sizes: [208, 152], ends: Ends::Before(74), tag: 3, ..V13 };
 
-static LAYOUTS: [Layout; 7] = [V8, Layout { minor: 9, ..V8 }, V10, V11, V12, V13, V14];
+const V15: Layout = Layout { minor: 15, thread: 176, ..V14 };
+
+static LAYOUTS: [Layout; 8] = [V8, Layout { minor: 9, ..V8 }, V10, V11, V12, V13, V14, V15];
 
 /// That of CPython 3.`minor`, if it is known.
 pub fn of_version(minor: u32) -> Option<&'static Layout> {

@@ -134,7 +134,7 @@ impl Running {
             } else if code.address != 0
                 && let Some(call) = calls.get_mut(len)
             {
-                *call = Call { runs: code.address, at, is_last: role == Role::Last };
+                *call = Call { runs: code.address, at, is_ruby: false, is_last: role == Role::Last };
                 len += 1;
             }
         }
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(minor(b"3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0]"), Some(11));
         assert_eq!(minor(b"3.8.18 (default)"), Some(8));
         assert_eq!(minor(b"2.7.18 (default)"), None);
-        assert!(layout::of_version(8).is_some() && layout::of_version(14).is_some());
-        assert!(layout::of_version(7).is_none() && layout::of_version(15).is_none());
+        assert!(layout::of_version(8).is_some() && layout::of_version(15).is_some());
+        assert!(layout::of_version(7).is_none() && layout::of_version(16).is_none());
     }
 }
