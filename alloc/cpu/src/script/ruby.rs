@@ -188,7 +188,10 @@ impl Running {
     pub(super) fn hash(&self) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         self.each().fold(0, |hash, (frame, line)| {
-            ((hash ^ frame as u64).wrapping_mul(FACTOR).rotate_left(29) ^ u64::from(line)).wrapping_mul(FACTOR)
+            // Where one lies says little once objects were collected.
+            // SAFETY: frames that the thread runs are objects of so many words.
+            let of = unsafe { word_at(frame + DEFINITION) }.rotate_left(20);
+            ((hash ^ (frame ^ of) as u64).wrapping_mul(FACTOR).rotate_left(29) ^ u64::from(line)).wrapping_mul(FACTOR)
         })
     }
 
@@ -213,7 +216,8 @@ mod kind {
     pub const ENTRY: usize = 6 << 12;
 }
 
-/// In a method's entry: the class that has it, its definition, and what it was defined in.
+/// In a method's entry: the class that has it, its definition (where other frames have their code), and what it was
+/// defined in.
 const CLASS: usize = 8;
 const DEFINITION: usize = 16;
 const OWNER: usize = 32;
