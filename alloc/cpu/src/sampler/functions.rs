@@ -82,18 +82,19 @@ impl Functions {
     ) -> Option<u32> {
         let Scratch { runs, words, .. } = self.run(segment, stacks, calls)?;
         let runs = runs.get(..calls.len())?;
+        let of_stack = (stack.frames, stack.flags);
         let is_deep = stack.frames.len() + runs.len() > MAX_DEPTH;
         if !is_deep && keeps_frames(calls) {
             let hash = hash(stack, runs);
             return stacks.find(segment, hash, stack.len() + runs.len()).or_else(|| {
-                let (frames, flags) = woven(stack.frames, (runs, calls), LeavesOut::Nothing, words)?;
-                let stack = CapturedStack { frames, flags: stack.flags | flags, ..*stack };
+                let (frames, flags) = woven(of_stack, (runs, calls), LeavesOut::Nothing, words)?;
+                let stack = CapturedStack { frames, flags, ..*stack };
                 Some(stacks.insert(segment, &stack, hash, recent_stacks::shelf))
             });
         }
         let leaves_out = if is_deep { LeavesOut::Between } else { LeavesOut::Nothing };
-        let (frames, flags) = woven(stack.frames, (runs, calls), leaves_out, words)?;
-        let stack = CapturedStack { frames, flags: stack.flags | flags, ..*stack };
+        let (frames, flags) = woven(of_stack, (runs, calls), leaves_out, words)?;
+        let stack = CapturedStack { frames, flags, ..*stack };
         let hash = hash(&stack, &[]);
         let known = stacks.find(segment, hash, stack.len());
         Some(known.unwrap_or_else(|| stacks.insert(segment, &stack, hash, recent_stacks::shelf)))
@@ -186,17 +187,22 @@ pub fn with_function(slow: SlowPath, number: u32, f: impl FnOnce(&script::Functi
     words.and_then(script::Function::of_words).map(|function| f(&function)).is_some()
 }
 
-/// Puts the calls that the interpreter ran in a stack of `depth` frames in the place of the interpreter's own, for who
-/// keeps the stacks of all allocations: which of its functions allocated makes many of one call, as in each that
-/// unpacks the code of a module. Returns how many words there are then, and what is to be said of them. `None` without
-/// memory: the frames stay as they are.
-pub fn weave_into(slow: SlowPath, frames: &mut [u64; MAX_DEPTH], depth: usize, calls: &[Call]) -> Option<(usize, u16)> {
+/// Puts the calls that the interpreter ran in a stack of so many frames, and of these flags, in the place of the
+/// interpreter's own, for who keeps the stacks of all allocations: which of its functions allocated makes many of one
+/// call, as in each that unpacks the code of a module. Returns how many words there are then, and their flags. `None`
+/// without memory: the frames stay as they are.
+pub fn weave_into(
+    slow: SlowPath,
+    frames: &mut [u64; MAX_DEPTH],
+    (depth, flags): (usize, u16),
+    calls: &[Call],
+) -> Option<(usize, u16)> {
     let mut sampler = SAMPLER.lock(slow);
     let segment = sampler.own_segment()?;
     let Sampler { functions, stacks, .. } = &mut *sampler;
     let Scratch { runs, words, .. } = functions.run(&segment, stacks, calls)?;
     let runs = (runs.get(..calls.len())?, calls);
-    let (woven, flags) = woven(frames.get(..depth)?, runs, LeavesOut::Interpreter, words)?;
+    let (woven, flags) = woven((frames.get(..depth)?, flags), runs, LeavesOut::Interpreter, words)?;
     frames.get_mut(..woven.len())?.copy_from_slice(woven);
     Some((woven.len(), flags))
 }

@@ -25,20 +25,20 @@ pub fn keeps_frames(calls: &[Call]) -> bool {
     calls.first().is_none_or(|call| call.language() == Language::Python)
 }
 
-/// A stack with the calls that the interpreter ran in it, as far as there is room, and the flags that say whether there
-/// was for all.
+/// A stack of these flags with the calls that the interpreter ran in it, as far as there is room, and its flags then.
 pub fn woven<'a>(
-    frames: &[u64],
+    (frames, flags): (&[u64], u16),
     (runs, calls): (&[u64], &[Call]),
     leaves_out: LeavesOut,
     words: &'a mut [u64; MAX_DEPTH],
 ) -> Option<(&'a [u64], u16)> {
-    let len = match calls.first()?.function()? {
-        Function::Python(_) => weave(frames, (runs, calls), python::ranges()?, leaves_out, words),
-        Function::Ruby(method) => put_between(frames, runs, (ruby::module()?, method.native()), leaves_out, words),
+    let (len, flags) = match calls.first()?.function()? {
+        Function::Python(_) => (weave(frames, (runs, calls), python::ranges()?, leaves_out, words), flags),
+        // Of frames that are missing Ruby's calls tell.
+        Function::Ruby(method) => (put_between(frames, runs, (ruby::module()?, method.native()), leaves_out, words), 0),
     };
     let is_whole = len <= MAX_DEPTH && calls.len() < CALLS_MAX;
-    Some((words.get(..len.min(MAX_DEPTH))?, if is_whole { 0 } else { stack_flags::TRUNCATED }))
+    Some((words.get(..len.min(MAX_DEPTH))?, flags | if is_whole { 0 } else { stack_flags::TRUNCATED }))
 }
 
 /// Writes the frames of a stack with what the interpreter ran in them: behind each of its calls the functions that this
@@ -104,12 +104,15 @@ fn weave(
 /// The most frames of Ruby's own code that stand before its calls: what it allocates by, and no more of what runs it.
 const OWN_MAX: usize = 4;
 
+/// The most frames that a program or a thread begins with: its main function, and who calls that.
+const BEGINNING_MAX: usize = 4;
+
 /// So far behind its start a function may still be the one that a frame is of.
 const FUNCTION_MAX: u64 = 1 << 16;
 
 /// Writes the innermost frames of a stack, up to the function of the innermost call if that is a native one, then all
-/// calls, then the frames of who began Ruby. Between these are Ruby's own and those of native functions, of which the
-/// calls tell. Returns how many words that takes; those that find no room are left out.
+/// calls, then the frames of who began Ruby in a program that is more than that. Between these are Ruby's own and those
+/// of native functions, of which the calls tell. Returns how many words that takes; those that find no room are left out.
 fn put_between(
     frames: &[u64],
     runs: &[u64],
@@ -120,7 +123,7 @@ fn put_between(
     let is_own = |frame: &u64| returns_to(module, *frame);
     let inner = frames.get(..before_calls(frames, module, native)).unwrap_or(frames);
     let begins = frames.iter().rposition(is_own).map_or(frames.len(), |last| last + 1).max(inner.len());
-    let outer = frames.get(begins..).unwrap_or_default();
+    let outer = frames.get(begins..).filter(|outer| outer.len() > BEGINNING_MAX).unwrap_or_default();
     let leaves_own_out = leaves_out == LeavesOut::Interpreter;
     let inner = inner.iter().filter(|frame| !(leaves_own_out && is_own(frame)));
     let mut len = 0;
@@ -213,17 +216,20 @@ mod tests {
             let len = put_between(frames, &[1, 2], (&(500..600), native), leaves_out, &mut words);
             words[..len].to_vec()
         };
-        // 900 is the C library's, 700 a library's for Ruby, 800 began Ruby.
+        // 900 is the C library's, 700 a library's for Ruby, 800 and more a program began with.
         let frames = [900, 510, 705, 707, 520, 530, 700, 540, 550, 800, 801];
-        assert_eq!(between(&frames, Some(706), LeavesOut::Nothing), [900, 510, 705, 707, 1, 2, 800, 801]);
-        assert_eq!(between(&frames, Some(706), LeavesOut::Interpreter), [900, 705, 707, 1, 2, 800, 801]);
+        assert_eq!(between(&frames, Some(706), LeavesOut::Nothing), [900, 510, 705, 707, 1, 2]);
+        assert_eq!(between(&frames, Some(706), LeavesOut::Interpreter), [900, 705, 707, 1, 2]);
         // One that called itself, or is known by no frame.
-        assert_eq!(between(&[510, 705, 520, 705, 530, 800], Some(703), LeavesOut::Nothing), [510, 705, 1, 2, 800]);
-        assert_eq!(between(&frames, Some(100_000), LeavesOut::Nothing), [900, 510, 1, 2, 800, 801]);
+        assert_eq!(between(&[510, 705, 520, 705, 530, 800], Some(703), LeavesOut::Nothing), [510, 705, 1, 2]);
+        assert_eq!(between(&frames, Some(100_000), LeavesOut::Nothing), [900, 510, 1, 2]);
         // Ruby's own code asked.
         let own = [900, 510, 520, 530, 540, 550, 560, 800];
-        assert_eq!(between(&own, None, LeavesOut::Nothing), [900, 510, 520, 530, 540, 1, 2, 800]);
-        assert_eq!(between(&own, None, LeavesOut::Interpreter), [900, 1, 2, 800]);
+        assert_eq!(between(&own, None, LeavesOut::Nothing), [900, 510, 520, 530, 540, 1, 2]);
+        assert_eq!(between(&own, None, LeavesOut::Interpreter), [900, 1, 2]);
+        // An editor calls Ruby.
+        let editor = [510, 520, 801, 802, 803, 804, 805];
+        assert_eq!(between(&editor, None, LeavesOut::Interpreter), [1, 2, 801, 802, 803, 804, 805]);
         // A thread of Ruby's, which nobody else began.
         assert_eq!(between(&[510, 520], None, LeavesOut::Nothing), [510, 520, 1, 2]);
         assert_eq!(between(&[900], None, LeavesOut::Nothing), [1, 2]);

@@ -108,15 +108,19 @@ impl Calls {
     /// Reads those of the calling thread, which may run methods of Ruby's or not ([`ruby::may_run_in`]).
     #[cold]
     pub fn read(&mut self, may_run_ruby: bool) {
-        self.python.read();
+        let mut runs_python = false;
+        if python::is_there() {
+            self.python.read();
+            runs_python = self.python.hash() != 0;
+        }
         if ruby::is_there() {
-            self.ruby.read(may_run_ruby && self.python.hash() == 0);
+            self.ruby.read(may_run_ruby && !runs_python);
         }
     }
 
     /// What tells those that were read last from others; 0 if there are none.
     pub fn hash(&self) -> u64 {
-        self.python.hash() ^ self.ruby.hash()
+        if self.ruby.is_empty() { self.python.hash() } else { self.ruby.hash() }
     }
 
     /// Those that were read last.

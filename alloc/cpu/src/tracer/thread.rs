@@ -315,11 +315,11 @@ fn slot_with_calls(
     let of_calls = calls.as_ref().map_or(0, |calls| calls.hash());
     let hash = of_frames.rotate_left(1) ^ of_calls;
     known_slot(trace, hash).unwrap_or_else(|| {
-        let (depth, flags) = has_frames.unwrap_or_else(|| frames_again(heap, slow, trace, Caller { pc, sp, fp }));
+        let of_stack = has_frames.unwrap_or_else(|| frames_again(heap, slow, trace, Caller { pc, sp, fp }));
         let calls = calls.filter(|_| of_calls != 0);
-        let woven = calls.and_then(|calls| sampler::weave_into(slow, &mut trace.frames, depth, calls.get()));
-        let (words, more) = woven.unwrap_or((depth, 0));
-        tell_stack(slow, trace, words, hash, flags | more)
+        let woven = calls.and_then(|calls| sampler::weave_into(slow, &mut trace.frames, of_stack, calls.get()));
+        let (words, flags) = woven.unwrap_or(of_stack);
+        tell_stack(slow, trace, words, hash, flags)
     })
 }
 
