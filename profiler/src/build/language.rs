@@ -101,9 +101,10 @@ pub fn hide_interpreter(profile: &mut Profile) -> usize {
         [Language::Python, Language::Ruby].into_iter().filter_map(of).collect();
     let mut found = 0;
     for site in &mut profile.sites {
-        if let Some((hidden, _)) = languages.iter().find(|(_, its)| site.locations.iter().any(|&at| its[at])) {
+        let has = |of: &[bool], at: usize| of.get(at) == Some(&true);
+        if let Some((hidden, _)) = languages.iter().find(|(_, its)| site.locations.iter().any(|&at| has(its, at))) {
             found += 1;
-            site.locations = site.locations.iter().copied().filter(|&at| !hidden[at]).collect();
+            site.locations = site.locations.iter().copied().filter(|&at| !has(hidden, at)).collect();
         }
     }
     let key = |site: &Site| Some((Arc::clone(&site.locations), site.place, site.incomplete));
