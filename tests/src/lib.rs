@@ -8,6 +8,7 @@
 //! `make test` lists it in its summary.
 
 pub mod artifacts;
+pub mod calls;
 pub mod compiler;
 pub mod imports;
 pub mod leak_scenarios;

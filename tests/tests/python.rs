@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use poolscope_e2e::{Pool, Running, pythons, repository};
+use poolscope_e2e::{Pool, Running, calls, pythons, repository};
 use serde_json::Value;
 
 /// The first version whose calls the library can read.
@@ -20,45 +20,20 @@ fn start(pool: &Pool, python: &Path, args: &[&str]) -> (Running, BTreeMap<u64, S
         .env("PYTHONIOENCODING", "utf-8")
         .start();
     running.wait_for_line("ready");
-    let said = blocks(&running.stdout());
+    let said = calls::said(&running.stdout());
     (running, said)
 }
 
-/// What the script says: the calls of each block, by its bytes.
-fn blocks(said: &str) -> BTreeMap<u64, String> {
-    let blocks = said.lines().filter_map(|line| line.split_once(' '));
-    let blocks = blocks.map(|(bytes, calls)| (bytes.parse().expect("a size"), calls.to_owned()));
-    let blocks: BTreeMap<u64, String> = blocks.collect();
-    assert!(blocks.len() > 15, "{blocks:?}");
-    blocks
-}
-
-/// The functions of Python's in a stack as the script says them, and whether outer ones are missing.
-fn calls(site: &Value) -> (String, bool) {
-    let frames = site["frames"].as_array().expect("has frames");
-    let calls = frames.iter().filter_map(|frame| {
-        let (name, file) = frame["function"].as_str()?.rsplit_once(" (")?;
-        let is_python = file.ends_with(".py)") || file.starts_with('<');
-        is_python.then(|| format!("{name}:{}", frame["line"]))
-    });
-    (calls.collect::<Vec<_>>().join(";"), site["incomplete"] == true)
-}
-
-/// The site that has so many bytes, in use or allocated.
-fn site_of<'a>(report: &'a Value, what: &str, bytes: u64) -> &'a Value {
-    let sites = report["sites"].as_array().expect("has sites");
-    let is_it = |site: &&Value| site[what]["bytes"].as_f64() == Some(bytes as f64);
-    sites.iter().find(is_it).unwrap_or_else(|| panic!("nobody has {bytes} bytes: {report:#}"))
+/// A frame as the script says it, if it is a function's of Python's.
+fn call(frame: &Value) -> Option<String> {
+    let (name, file) = frame["function"].as_str()?.rsplit_once(" (")?;
+    let is_python = file.ends_with(".py)") || file.starts_with('<');
+    is_python.then(|| format!("{name}:{}", frame["line"]))
 }
 
 #[track_caller]
 fn assert_same_calls(report: &Value, what: &str, said: &BTreeMap<u64, String>) {
-    for (&bytes, expected) in said {
-        let (found, is_cut) = calls(site_of(report, what, bytes));
-        let is_same =
-            if is_cut { expected.starts_with(&found) && found.matches(';').count() > 100 } else { found == *expected };
-        assert!(is_same, "of {bytes} bytes\nPython says  {expected}\nit was found {found}");
-    }
+    calls::assert_same(report, what, said, call);
 }
 
 #[test]
@@ -97,7 +72,7 @@ fn a_recording_has_the_functions_and_lines_that_python_says_it_runs() {
             let command = command.arg("--").arg(&python).arg(repository().join("tests/python/calls.py"));
             let ended = command.env("PYTHONIOENCODING", "utf-8").run();
             assert_eq!(ended.code(), 0, "{}", ended.report());
-            blocks(&ended.stdout)
+            calls::said(&ended.stdout)
         };
         let said = record(&[]);
         // Another part has functions of its own, which are the same.
@@ -157,9 +132,8 @@ fn a_forked_child_has_the_functions_of_its_parent_and_its_own() {
     let ready = running.wait_for_line("ready");
     let child = ready.trim().rsplit(' ').next().expect("has a number");
     let report = pool.json(&["report", child, "--json"]);
-    for (bytes, expected) in [(200_001, "parent:3;<module>:6"), (300_001, "child:5;<module>:9")] {
-        assert_eq!(calls(site_of(&report, "in_use", bytes)).0, expected);
-    }
+    let said = [(200_001, "parent:3;<module>:6"), (300_001, "child:5;<module>:9")];
+    assert_same_calls(&report, "in_use", &said.map(|(bytes, calls)| (bytes, calls.to_owned())).into());
     running.send("\n");
     running.finish();
 }

@@ -4,50 +4,25 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use poolscope_e2e::compiler::compile_with_headers;
-use poolscope_e2e::{Pool, Program, Running, library, repository};
+use poolscope_e2e::{Pool, Program, Running, calls, library, repository};
 use serde_json::Value;
 
 const RUBY: &str = "/usr/bin/ruby";
 
-/// What the script says: the calls of each block, by its bytes.
-fn blocks(said: &str) -> BTreeMap<u64, String> {
-    let blocks = said.lines().filter_map(|line| line.split_once(' '));
-    let blocks = blocks.map(|(bytes, calls)| (bytes.parse().expect("a size"), calls.to_owned()));
-    let blocks: BTreeMap<u64, String> = blocks.collect();
-    assert!(blocks.len() > 15, "{blocks:?}");
-    blocks
-}
-
-/// The methods of Ruby's in a stack as the script says them, and whether outer ones are missing.
-fn calls(site: &Value) -> (String, bool) {
-    let frames = site["frames"].as_array().expect("has frames");
-    let calls = frames.iter().filter_map(|frame| {
-        let file = frame["file"].as_str().filter(|file| file.ends_with(".rb") || file.starts_with('('))?;
-        let short = file.rsplit('/').next().unwrap_or(file);
-        let name = frame["function"].as_str()?.strip_suffix(&format!(" ({short})"))?;
-        // As Ruby says it of itself: without the class, and without what it is in the method.
-        let name = name.rsplit_once(" in ").map_or(name, |(_, method)| method);
-        let name = name.rsplit(['#', '.']).next().unwrap_or(name);
-        Some(format!("{name}:{}", frame["line"]))
-    });
-    (calls.collect::<Vec<_>>().join(";"), site["incomplete"] == true)
-}
-
-/// The site that has so many bytes, in use or allocated.
-fn site_of<'a>(report: &'a Value, what: &str, bytes: u64) -> &'a Value {
-    let sites = report["sites"].as_array().expect("has sites");
-    let is_it = |site: &&Value| site[what]["bytes"].as_f64() == Some(bytes as f64);
-    sites.iter().find(is_it).unwrap_or_else(|| panic!("nobody has {bytes} bytes: {report:#}"))
+/// A frame as the script says it, if it is a method's in Ruby.
+fn call(frame: &Value) -> Option<String> {
+    let file = frame["file"].as_str().filter(|file| file.ends_with(".rb") || file.starts_with('('))?;
+    let short = file.rsplit('/').next().unwrap_or(file);
+    let name = frame["function"].as_str()?.strip_suffix(&format!(" ({short})"))?;
+    // As Ruby says it of itself: without the class, and without what it is in the method.
+    let name = name.rsplit_once(" in ").map_or(name, |(_, method)| method);
+    let name = name.rsplit(['#', '.']).next().unwrap_or(name);
+    Some(format!("{name}:{}", frame["line"]))
 }
 
 #[track_caller]
 fn assert_same_calls(report: &Value, what: &str, said: &BTreeMap<u64, String>) {
-    for (&bytes, expected) in said {
-        let (found, is_cut) = calls(site_of(report, what, bytes));
-        let is_same =
-            if is_cut { expected.starts_with(&found) && found.matches(';').count() > 100 } else { found == *expected };
-        assert!(is_same, "of {bytes} bytes\nRuby says    {expected}\nit was found {found}");
-    }
+    calls::assert_same(report, what, said, call);
 }
 
 /// Starts the script that allocates in calls of many kinds, with every allocation recorded.
@@ -62,7 +37,7 @@ fn start_with(pool: &Pool, other: &str) -> (Running, BTreeMap<u64, String>) {
     let program = pool.program(RUBY).arg(script).env("LD_PRELOAD", libraries);
     let mut running = program.env("POOLSCOPE_PERIOD", "1").env("LANG", "C.UTF-8").start();
     running.wait_for_line("ready");
-    let said = blocks(&running.stdout());
+    let said = calls::said(&running.stdout());
     (running, said)
 }
 
@@ -75,7 +50,7 @@ fn stacks_have_the_methods_and_lines_that_ruby_says_it_runs() {
     assert_same_calls(&report, "in_use", &said);
     // The function that allocated stands before them, and how the program began is left out.
     let (&plain, _) = said.iter().find(|(_, calls)| calls.starts_with("plain:18;<main>:100")).expect("is said");
-    let frames = site_of(&report, "in_use", plain)["frames"].as_array().expect("has frames");
+    let frames = calls::site_of(&report, "in_use", plain)["frames"].as_array().expect("has frames");
     let names: Vec<&str> = frames.iter().filter_map(|frame| frame["function"].as_str()).collect();
     let before = names.iter().position(|name| *name == "rb_str_times").expect("has a function of Ruby's own");
     let method = names.iter().position(|name| name.ends_with("plain (calls.rb)")).expect("has the method");
@@ -120,7 +95,7 @@ fn a_recording_has_the_methods_and_lines_that_ruby_says_it_runs() {
     let ended = command.args(["--", RUBY]).arg(script).env("LANG", "C.UTF-8").run();
     assert_eq!(ended.code(), 0, "{}", ended.report());
     let report = pool.json(&["report", &recording.to_string_lossy(), "--json"]);
-    assert_same_calls(&report, "allocated", &blocks(&ended.stdout));
+    assert_same_calls(&report, "allocated", &calls::said(&ended.stdout));
 }
 
 #[test]

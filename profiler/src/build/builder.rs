@@ -379,18 +379,7 @@ impl KnownStacks {
             Call { return_address, location: location.map(|location| location as usize) }
         };
         let mut calls: Vec<Call> = frames.iter().map(call).collect();
-        // With `-X perf`, CPython calls each function through code that it makes for it, and which has its name.
-        let generated = |call: &Call| call.location.map(|at| &self.locations[at]).filter(|at| at.module.is_none());
-        let has_script = calls.iter().any(|call| call.is_script());
-        let mut was_script = false;
-        calls.retain(|call| {
-            // Where functions stand apart from the interpreter's frames, that code has at least their names.
-            let is_double = has_script
-                && !call.is_script()
-                && generated(call).is_some_and(|location| was_script || is_python(location));
-            was_script = call.is_script();
-            !is_double
-        });
+        leave_out_trampolines(&mut calls, &self.locations);
         calls
     }
 
@@ -513,6 +502,21 @@ impl KnownStacks {
     }
 }
 
+/// Leaves out the code that CPython makes for each function with `-X perf` and calls it through, which has its name.
+fn leave_out_trampolines(calls: &mut Vec<Call>, locations: &[Location]) {
+    if !calls.iter().any(|call| call.is_script()) {
+        return;
+    }
+    let generated = |call: &Call| locations.get(call.location?).filter(|location| location.module.is_none());
+    let mut was_script = false;
+    calls.retain(|call| {
+        // Where functions stand apart from the interpreter's frames, that code has at least their names.
+        let is_double = !call.is_script() && generated(call).is_some_and(|location| was_script || is_python(location));
+        was_script = call.is_script();
+        !is_double
+    });
+}
+
 /// A function with the line that it was at. Methods that are written in C have neither file nor line.
 fn frame_of_script(function: &Function, call: &script::Call) -> Frame {
     if function.file.is_empty() && call.language == Language::Ruby {
@@ -535,4 +539,35 @@ fn frame_of_script(function: &Function, call: &script::Call) -> Frame {
 /// The call before the address that it returns to, which may already belong to the next function.
 fn called_at(return_address: u64) -> u64 {
     return_address.saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_and_the_code_that_calls_it_are_one_wherever_the_two_stand() {
+        let named = |name: &str| {
+            let (_, file) = name.split_once(" (").unwrap_or_default();
+            let file = (!file.is_empty()).then(|| file.trim_end_matches(')').to_owned());
+            let module = if name == "eval" { Some(0) } else { None };
+            Location { module, frames: vec![Frame { name: name.to_owned(), file, ..Frame::default() }], address: 0 }
+        };
+        let locations = ["f (a.py)", "eval", "[0x7000]", "jitted"].map(named);
+        let of_script = script::Call { language: Language::Python, function: 1, at: None }.word().expect("has room");
+        let left = |stack: &[Option<usize>]| {
+            let call = |at: &Option<usize>| match at {
+                Some(at) => Call { return_address: 0x1000, location: Some(*at) },
+                None => Call { return_address: of_script, location: Some(0) },
+            };
+            let mut calls: Vec<Call> = stack.iter().map(call).collect();
+            leave_out_trampolines(&mut calls, &locations);
+            calls.iter().map(|call| call.location.filter(|_| !call.is_script())).collect::<Vec<_>>()
+        };
+        // Named or not, it follows its function, or stands where the interpreter's calls are.
+        assert_eq!(left(&[Some(1), None, Some(0), Some(1), None, Some(2)]), [Some(1), None, Some(1), None]);
+        assert_eq!(left(&[Some(1), None, None, Some(1), Some(0), Some(3)]), [Some(1), None, None, Some(1), Some(3)]);
+        // Without functions that were read, it is all that there is.
+        assert_eq!(left(&[Some(1), Some(0), Some(2)]), [Some(1), Some(0), Some(2)]);
+    }
 }

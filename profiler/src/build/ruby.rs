@@ -24,34 +24,27 @@ pub(crate) fn is_library(file: &str) -> bool {
     if file.starts_with("<internal:") {
         return true;
     }
-    // Debian has what finds gems among those.
-    let is_of_ruby = |behind: &str| {
-        begins_with_version(behind)
-            || ["rubygems.rb", "rubygems/", "bundler"]
-                .iter()
-                .any(|own| behind.strip_prefix("vendor_ruby/").is_some_and(|file| file.starts_with(own)))
-    };
-    file.split_once("/ruby/").is_some_and(|(_, behind)| is_of_ruby(behind) && !behind.contains("/gems/"))
+    // Debian has what finds gems in another folder.
+    const FINDS_GEMS: [&str; 3] = ["rubygems.rb", "rubygems/", "bundler"];
+    let finds_gems = |(_, file): (&str, &str)| FINDS_GEMS.iter().any(|own| file.starts_with(own));
+    is_of_version(file) || file.split_once("/ruby/vendor_ruby/").is_some_and(finds_gems)
 }
 
 /// Whether a file is Ruby: `ruby3.1`, `libruby-3.1.so.3.1`, or an extension that comes with it.
 pub fn is_interpreter(module: &Module) -> bool {
     let name = module.name();
     let is_version = |behind: &str| behind.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let comes_with_it = || {
-        let behind = module.path.split("/ruby/").nth(1);
-        behind.is_some_and(|behind| begins_with_version(behind) && !behind.contains("/gems/"))
-    };
     name.starts_with("libruby-")
         || name.starts_with("libruby.so")
         || name.strip_prefix("ruby").is_some_and(is_version)
-        || (name.ends_with(".so") && comes_with_it())
+        || (name.ends_with(".so") && is_of_version(&module.path))
 }
 
-/// Whether a path begins with the folder of a version: `3.1.0/`.
-fn begins_with_version(path: &str) -> bool {
-    let version = path.split('/').next().unwrap_or_default();
-    version.starts_with(|first: char| first.is_ascii_digit()) && version.contains('.')
+/// Whether a file lies in the folder of a version, `ruby/3.1.0/`, and not among the gems there.
+fn is_of_version(path: &str) -> bool {
+    let is_version = |version: &str| version.starts_with(|first: char| first.is_ascii_digit()) && version.contains('.');
+    let behind = path.split_once("/ruby/").and_then(|(_, behind)| behind.split_once('/'));
+    behind.is_some_and(|(version, _)| is_version(version)) && !path.contains("/gems/")
 }
 
 #[cfg(test)]

@@ -37,10 +37,12 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
             "are free pages: a smaller POOLSCOPE_SCAVENGE_MS gives them back sooner, malloc_trim at once".to_owned()
         }
         Part::Metadata => "are the pool's own: a larger POOLSCOPE_PERIOD keeps fewer samples".to_owned(),
-        _ if is_python(facts) => "are not the pool's, for Python maps memory for its small objects itself: with \
+        _ if is_run_by("python", facts) => {
+            "are not the pool's, for Python maps memory for its small objects itself: with \
                                   PYTHONMALLOC=malloc the pool has them, and their call sites are seen"
-            .to_owned(),
-        _ if is_ruby(facts) => {
+                .to_owned()
+        }
+        _ if is_run_by("ruby", facts) => {
             "are not the pool's, for Ruby maps memory for its objects itself: the pool has what these \
                                 hold, as long strings, arrays and tables"
                 .to_owned()
@@ -64,16 +66,10 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     });
 }
 
-/// The program is an interpreter of Python.
-fn is_python(facts: &Facts<'_>) -> bool {
+/// The program is an interpreter that is called so, with a version or without.
+fn is_run_by(interpreter: &str, facts: &Facts<'_>) -> bool {
     let exe = &facts.snapshot.process.exe;
-    exe.rsplit('/').next().is_some_and(|name| name.starts_with("python"))
-}
-
-/// The program is Ruby.
-fn is_ruby(facts: &Facts<'_>) -> bool {
-    let exe = &facts.snapshot.process.exe;
-    exe.rsplit('/').next().is_some_and(|name| name.starts_with("ruby"))
+    exe.rsplit('/').next().is_some_and(|name| name.starts_with(interpreter))
 }
 
 /// Blocks that the program asked for and never used.

@@ -1,7 +1,7 @@
 //! Programs in a language that a machine runs, whose functions nobody names.
 
 use crate::build::language::Language;
-use crate::build::{java, javascript, python};
+use crate::build::{java, javascript, python, ruby};
 use crate::findings::{Facts, Finding, Severity, Subject};
 use crate::model::profile::{Profile, Site};
 use crate::model::snapshot::Module;
@@ -25,8 +25,7 @@ fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Fi
         Language::Python => python::version(module) >= Some(NAMES_FUNCTIONS),
         Language::JavaScript => javascript::is_node(module),
         Language::Java => java::is_jvm(module),
-        // Its methods are there, or nothing helps.
-        Language::Ruby => false,
+        Language::Ruby => ruby::is_interpreter(module),
     };
     let is_able: Vec<bool> = profile.modules.iter().map(is_able).collect();
     if !is_able.contains(&true) || profile.locations.iter().any(|location| Language::of(location) == Some(language)) {
@@ -58,7 +57,11 @@ fn without_those_of(language: Language, profile: &Profile, findings: &mut Vec<Fi
             "Call sites are native functions that Java calls: started with -XX:+PreserveFramePointer, and then asked by \
              `jcmd PID Compiler.perfmap`, it names the functions that it has compiled.",
         ),
-        Language::Ruby => return,
+        Language::Ruby => (
+            "ruby_unnamed",
+            "Call sites are those of Ruby's interpreter: the library knows how to read which methods are running of Ruby \
+             3.1, 3.3 and 3.4, and not of this one.",
+        ),
     };
     findings.push(Finding {
         severity: Severity::Note,
@@ -130,6 +133,8 @@ mod tests {
         named.modules[0].path = "/usr/bin/python3.12".to_owned();
         testing::name_python(&mut named);
         assert!(!is_said(&named), "it does");
+        unnamed.modules[0].path = "/usr/lib/libruby-3.2.so.3.2".to_owned();
+        assert!(is_said_of(&unnamed, "ruby_unnamed"), "of a version that is not read");
         unnamed.modules[0].path = "/usr/bin/python3.12".to_owned();
         unnamed.sites.iter_mut().for_each(|site| site.in_use.bytes /= 8.0);
         assert!(!is_said(&unnamed), "it is little");

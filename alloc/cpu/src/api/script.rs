@@ -45,8 +45,8 @@ pub fn with_call(word: u64, f: impl FnOnce(&Function<'_>, u32)) -> bool {
     sampler::with_function(entered.slow, call.function, |function| f(function, function.line(call.at)))
 }
 
-/// Writes which function a word of a stack is a call of, `fill (cache.py:12)`, as far as there is room. Returns the
-/// bytes; 0 if it is an address.
+/// Writes which function a word of a stack is a call of, `fill (cache.py:12)`, as far as there is room; of one without
+/// a file, its name. Returns the bytes; 0 if it is an address.
 pub fn say_call(word: u64, into: &mut [u8]) -> usize {
     let mut said = 0;
     with_call(word, |function, line| {
@@ -58,7 +58,8 @@ pub fn say_call(word: u64, into: &mut [u8]) -> usize {
         });
         let mut digits = [0; 20];
         let line = decimal(line.into(), &mut digits).iter().copied();
-        let text = function.name().chain(*b" (").chain(file.flatten()).chain(*b":").chain(line).chain(*b")");
+        let place = b" (".iter().copied().chain(file.flatten()).chain(*b":").chain(line).chain(*b")");
+        let text = function.name().chain(place.take(if function.head.lens[1] == 0 { 0 } else { usize::MAX }));
         said = into.iter_mut().zip(text).map(|(to, byte)| *to = byte).count();
     });
     said

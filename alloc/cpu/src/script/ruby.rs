@@ -13,6 +13,7 @@ use poolscope_wire::script::{FILE_MAX, Head, Lines, NAME_MAX};
 
 use super::words::{Bytes, byte_at, returns_to, word_at};
 use super::{CALLS_MAX, Call, Identity};
+use crate::kernel::{os, this_thread};
 
 /// An object of Ruby's, or a small value that is no object.
 type Value = usize;
@@ -64,7 +65,7 @@ static RUBY: AtomicPtr<Ruby> = AtomicPtr::new(core::ptr::null_mut());
 /// # Safety
 /// The symbols are those of one Ruby, which is loaded since the program began and stays.
 pub unsafe fn begin(symbols: Symbols) {
-    let context = symbols.context.and_then(|word| Some(word.wrapping_sub(thread_pointer()?)));
+    let context = symbols.context.map(|word| word.wrapping_sub(this_thread::address()));
     // From 3.3 on a thread that is not set up yet has no frames; in 3.1 one has to look.
     let is_known = match symbols.version {
         [3, 1, _] => context.is_some(),
@@ -72,28 +73,13 @@ pub unsafe fn begin(symbols: Symbols) {
         _ => false,
     };
     let Some(module) = poolscope_capture::module_range(symbols.frames as usize).filter(|_| is_known) else { return };
-    let place: *mut Ruby = crate::kernel::os::map(size_of::<Ruby>()).cast();
+    let place: *mut Ruby = os::map(size_of::<Ruby>()).cast();
     if !place.is_null() {
         let module = module.start as u64..module.end as u64;
         // SAFETY: just mapped, for as long as the process runs.
         unsafe { place.write(Ruby { symbols, context, module }) };
         RUBY.store(place, Ordering::Release);
     }
-}
-
-/// Where the calling thread's own data lie; `None` on processors of which that is not known.
-fn thread_pointer() -> Option<usize> {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        let pointer: usize;
-        // SAFETY: the word at which the thread's data begin has its own address (the ABI's thread control block).
-        unsafe {
-            core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly));
-        }
-        Some(pointer)
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    None
 }
 
 fn ruby() -> Option<&'static Ruby> {
@@ -136,11 +122,10 @@ impl Ruby {
     /// The calling thread is Ruby's.
     unsafe fn is_set_up(&self) -> bool {
         let Some(context) = self.context else { return true };
-        let Some(pointer) = thread_pointer() else { return false };
         // SAFETY: a word of each thread's, as the loader laid it out before the program began. What it points to begins
         // with the frames' memory, the number of its words, and the innermost frame (`rb_execution_context_struct`).
         unsafe {
-            let context = word_at(pointer.wrapping_add(context));
+            let context = word_at(this_thread::address().wrapping_add(context));
             if context == 0 {
                 return false;
             }
