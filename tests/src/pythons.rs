@@ -1,8 +1,24 @@
 //! The versions of CPython that a machine has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Program;
+
+/// The shared library of an interpreter, if it has one.
+pub fn library(python: &Path) -> Option<PathBuf> {
+    let place = "from sysconfig import get_config_var as of; print(of('LIBDIR') + '/' + of('INSTSONAME'))";
+    let path = PathBuf::from(said(python, place));
+    (path.exists() && path.to_string_lossy().contains(".so")).then_some(path)
+}
+
+/// What an interpreter's library has to be told (`PYTHONHOME`) where another program loads it.
+pub fn home(python: &Path) -> String {
+    said(python, "import sys; print(sys.base_prefix)")
+}
+
+fn said(python: &Path, script: &str) -> String {
+    Program::new("sh").args(["-c", "exec \"$0\" -c \"$1\""]).arg(python).arg(script).run().stdout.trim().to_owned()
+}
 
 /// Interpreters of version 3.`from` and later: of the path, and of pyenv, which has its own beside it.
 pub fn from_version(from: u32) -> Vec<PathBuf> {

@@ -1,9 +1,10 @@
 //! Python's functions in stacks, as people see them, compared with what Python itself says of its calls.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use poolscope_e2e::{Pool, Running, calls, pythons, repository};
+use poolscope_e2e::compiler::compile_with_headers;
+use poolscope_e2e::{Pool, Program, Running, calls, pythons, repository};
 use serde_json::Value;
 
 /// The first version whose calls the library can read.
@@ -12,16 +13,25 @@ const FIRST: u32 = 8;
 /// Starts the script that allocates in calls of many kinds. Gives what Python says of the calls of each block, by its
 /// bytes: names and lines, innermost first.
 fn start(pool: &Pool, python: &Path, args: &[&str]) -> (Running, BTreeMap<u64, String>) {
-    let mut running = pool
-        .program(python)
-        .args(args)
-        .arg(repository().join("tests/python/calls.py"))
-        .env("POOLSCOPE_PERIOD", "1")
-        .env("PYTHONIOENCODING", "utf-8")
-        .start();
+    start_program(pool.program(python).args(args))
+}
+
+/// The same by a program that is ready but for the script.
+fn start_program(program: Program) -> (Running, BTreeMap<u64, String>) {
+    let program = program.arg(repository().join("tests/python/calls.py"));
+    let mut running = program.env("POOLSCOPE_PERIOD", "1").env("PYTHONIOENCODING", "utf-8").start();
     running.wait_for_line("ready");
     let said = calls::said(&running.stdout());
     (running, said)
+}
+
+/// The libraries of the versions that have one, and what they have to be told.
+fn libraries() -> Vec<(PathBuf, String)> {
+    let pythons = pythons::from_version(FIRST);
+    let found = pythons.iter().filter_map(|python| Some((pythons::library(python)?, pythons::home(python))));
+    let found: Vec<(PathBuf, String)> = found.collect();
+    assert!(!found.is_empty(), "no CPython has a library");
+    found
 }
 
 /// A frame as the script says it, if it is a function's of Python's.
@@ -136,4 +146,80 @@ fn a_forked_child_has_the_functions_of_its_parent_and_its_own() {
     assert_same_calls(&report, "in_use", &said.map(|(bytes, calls)| (bytes, calls.to_owned())).into());
     running.send("\n");
     running.finish();
+}
+
+/// A thread has a state in each, and one of them in use.
+#[test]
+fn a_function_of_another_interpreter_of_the_process_has_its_name_from_3_12_on() {
+    let script = "import sys\n\
+                  try:\n    from _interpreters import create, exec as run\n\
+                  except ImportError:\n    from _xxsubinterpreters import create, run_string as run\n\
+                  kept = create()\ndef outside():\n    run(kept, 'def inside():\\n    return bytearray(777000)\\nx = inside()')\n\
+                  outside()\nprint('ready', flush=True)\nsys.stdin.readline()\n";
+    for python in pythons::from_version(12) {
+        let pool = Pool::new();
+        let mut running = pool.program(python).args(["-c", script]).env("POOLSCOPE_PERIOD", "1").start();
+        running.wait_for_line("ready");
+        let pid = running.pid().to_string();
+        let report = pool.json(&["report", &pid, "--json"]);
+        let site = calls::site_of(&report, "in_use", 777_001);
+        let names: Vec<&str> =
+            site["frames"].as_array().expect("has frames").iter().filter_map(|f| f["function"].as_str()).collect();
+        assert!(names.contains(&"inside (<string>)") && !names.contains(&"outside (<string>)"), "{names:?}");
+        running.send("\n");
+        running.finish();
+    }
+}
+
+/// A server has Python in a plugin, for example (uWSGI, Apache, PostgreSQL).
+#[test]
+fn a_python_that_a_program_loads_when_it_runs_has_the_functions_that_it_runs() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/later_interpreter.c", "later", &["-O1"]);
+    for (library, home) in libraries() {
+        let command = pool.program(&program).arg(&library).env("PYTHONHOME", &home);
+        let (mut running, said) = start_program(command);
+        let pid = running.pid().to_string();
+        assert_same_calls(&pool.json(&["report", &pid, "--json"]), "in_use", &said);
+        running.send("\n");
+        running.finish();
+
+        let recording = pool.files().join("later.rec");
+        let record = pool.poolscope().args(["record", "-q", "-o"]).arg(&recording).arg("--").arg(&program);
+        let record = record.arg(&library).arg(repository().join("tests/python/calls.py"));
+        let ended = record.env("PYTHONHOME", &home).env("PYTHONIOENCODING", "utf-8").run();
+        assert_eq!(ended.code(), 0, "{}", ended.report());
+        let report = pool.json(&["report", &recording.to_string_lossy(), "--json"]);
+        assert_same_calls(&report, "allocated", &calls::said(&ended.stdout));
+    }
+}
+
+#[test]
+fn pythons_that_come_and_go_have_the_functions_that_they_run_as_long_as_they_are_there() {
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/later_interpreter.c", "later", &["-O1"]);
+    let libraries = libraries();
+    let rounds = 3;
+    let paths = libraries.iter().map(|(library, _)| library);
+    let command = pool.program(program).arg("-u").args(paths).arg(rounds.to_string());
+    let mut running = command.env("POOLSCOPE_PERIOD", "1").start();
+    running.wait_for_line("ready");
+    let pid = running.pid().to_string();
+    let report = pool.json(&["report", &pid, "--json"]);
+    let sites = report["sites"].as_array().expect("has sites");
+    for round in 0..rounds {
+        for number in 0..libraries.len() {
+            let name = format!("of_{number}_in_{round} (<string>)");
+            let of_function = sites.iter().find(|site| {
+                let frames = site["frames"].as_array().expect("has frames");
+                frames.iter().any(|frame| frame["function"] == name.as_str())
+            });
+            let site = of_function.unwrap_or_else(|| panic!("{name}: {report:#}"));
+            let bytes = site["allocated"]["bytes"].as_f64().expect("has bytes");
+            let block = 300_000.0 + 1000.0 * f64::from(10 * round + number as u32);
+            assert!((block..block + 60_000.0).contains(&bytes), "{name} has {bytes} bytes");
+        }
+    }
+    running.send("\n");
+    running.finish().silent_success();
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use poolscope_e2e::compiler::compile_with_headers;
-use poolscope_e2e::{Pool, Program, Running, calls, library, repository};
+use poolscope_e2e::{Pool, Program, Running, calls, library, pythons, repository};
 use serde_json::Value;
 
 const RUBY: &str = "/usr/bin/ruby";
@@ -66,12 +66,36 @@ fn stacks_have_the_methods_and_lines_that_ruby_says_it_runs() {
 #[test]
 fn a_program_that_has_pythons_library_as_well_has_the_methods_that_ruby_runs() {
     let pool = Pool::new();
-    let place = "from sysconfig import get_config_var as of; print(of('LIBDIR') + '/' + of('INSTSONAME'))";
-    let python = Program::new("/usr/bin/python3").args(["-c", place]).run().stdout;
-    assert!(Path::new(python.trim()).exists(), "{python}");
-    let (mut running, said) = start_with(&pool, python.trim());
+    let python = pythons::library(Path::new("/usr/bin/python3")).expect("has a library");
+    let (mut running, said) = start_with(&pool, &python.to_string_lossy());
     let pid = running.pid().to_string();
     assert_same_calls(&pool.json(&["report", &pid, "--json"]), "in_use", &said);
+    running.send("\n");
+    running.finish().silent_success();
+}
+
+/// As programs load one with a plugin. Methods of a version before 3.3 are read only where the program began with it.
+#[test]
+fn a_ruby_that_a_program_loads_when_it_runs_has_its_methods_from_3_3_on() {
+    let version = "print RUBY_VERSION >= '3.3', ' ', RbConfig::CONFIG['LIBRUBY_SONAME']";
+    let says = Program::new(RUBY).args(["-e", version]).run().stdout;
+    let (is_read, library) = says.split_once(' ').expect("says both");
+    let pool = Pool::new();
+    let program = compile_with_headers(pool.files(), "tests/csrc/later_interpreter.c", "later", &["-O1"]);
+    let script = repository().join("tests/ruby/calls.rb");
+    let program = pool.program(program).args(["-r", library]).arg(script);
+    let mut running = program.env("POOLSCOPE_PERIOD", "1").env("LANG", "C.UTF-8").start();
+    running.wait_for_line("ready");
+    let said = calls::said(&running.stdout());
+    let pid = running.pid().to_string();
+    let report = pool.json(&["report", &pid, "--json"]);
+    if is_read == "true" {
+        assert_same_calls(&report, "in_use", &said);
+    } else {
+        let sites = report["sites"].as_array().expect("has sites");
+        let in_use: f64 = sites.iter().filter_map(|site| site["in_use"]["bytes"].as_f64()).sum();
+        assert!(in_use >= said.keys().sum::<u64>() as f64, "{report:#}");
+    }
     running.send("\n");
     running.finish().silent_success();
 }

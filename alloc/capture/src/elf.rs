@@ -8,6 +8,7 @@ use crate::system;
 pub(crate) const BUILD_ID_MAX: usize = 32;
 
 pub(crate) const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 pub(crate) const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
@@ -51,11 +52,36 @@ pub(crate) struct Segment {
     align: usize,
 }
 
+impl Segment {
+    /// Whether such a range lies in it, and can be read.
+    fn is_readable(&self, start: usize, end: usize) -> bool {
+        self.kind == PT_LOAD && self.flags & PF_R != 0 && self.start <= start && end <= self.end
+    }
+}
+
 /// The program headers of a module.
 #[derive(Clone, Copy)]
 pub(crate) struct Segments {
     table: Reader,
     pub(crate) load_bias: usize,
+}
+
+impl Segments {
+    /// So many bytes from `start` on, if they lie in one of the segments, and that can be read.
+    ///
+    /// # Safety
+    /// The module is loaded, and stays so while the reader and its copies are used.
+    pub(crate) unsafe fn reader(mut self, start: usize, len: usize) -> Option<Reader> {
+        let end = start.checked_add(len)?;
+        let is_there = self.any(|segment| segment.is_readable(start, end));
+        // SAFETY: the loader has mapped the segment so that it can be read; the caller's promise.
+        is_there.then(|| unsafe { Reader::new(start, end) })
+    }
+
+    /// Where the dynamic section begins, and its bytes.
+    pub(crate) fn dynamic(mut self) -> Option<(usize, usize)> {
+        self.find(|segment| segment.kind == PT_DYNAMIC).map(|section| (section.start, section.end - section.start))
+    }
 }
 
 impl Iterator for Segments {
@@ -73,7 +99,8 @@ impl Iterator for Segments {
     }
 }
 
-fn segments(object: &Object) -> Option<Segments> {
+/// The program headers of a module.
+pub(crate) fn segments(object: &Object) -> Option<Segments> {
     segments_of_header(object).or_else(|| segments_of_executable(object))
 }
 
@@ -147,9 +174,7 @@ pub(crate) fn headers(object: &Object) -> Headers {
         headers.first = (first.start, first.end);
     }
     let readable = |start: usize, end: usize| {
-        let holds = |segment: &Segment| {
-            segment.kind == PT_LOAD && segment.flags & PF_R != 0 && segment.start <= start && end <= segment.end
-        };
+        let holds = |segment: &Segment| segment.is_readable(start, end);
         // What the loader did not confirm may be gone, but for the executable.
         let confirmed = |segment: &Segment| object.start <= segment.start && segment.end <= object.end;
         segments.clone().find(holds).filter(|segment| confirmed(segment) || object.is_executable())

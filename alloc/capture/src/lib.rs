@@ -45,7 +45,7 @@
 //! # What it is not for
 //!
 //! The walk recovers the stack pointer, the frame pointer and the return address, nothing else. It starts at a call,
-//! not at an arbitrary instruction. It resolves no symbols.
+//! not at an arbitrary instruction. It names no addresses; what a name means in a module can be asked ([`symbol`]).
 //!
 //! Without `_dl_find_object` (glibc before 2.35, other C libraries) no module is known, and all that is certain is the
 //! first return address: the capture says that it is incomplete.
@@ -68,6 +68,7 @@ mod reader;
 mod realigned;
 mod rules;
 mod stack;
+mod symbols;
 mod system;
 mod table_pages;
 mod trail;
@@ -81,9 +82,12 @@ mod tests;
 
 pub use entry::{Caller, capture, capture_anew, capture_known};
 pub use footprints::Footprints;
-pub use modules::{MAX_MODULES, ModuleInfo, PATH_MAX, module, module_count, module_generation};
+pub use modules::{
+    MAX_MODULES, ModuleInfo, PATH_MAX, is_loaded, module, module_count, module_generation, on_later_module, symbol,
+};
 pub use quick::{Found, capture_quickly, complete, hash};
 pub use stack::ThreadState;
+pub use symbols::Symbol;
 pub use system::FileState;
 pub use trail::Trail;
 pub use workbench::{aside, own_memory};

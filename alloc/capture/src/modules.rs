@@ -10,6 +10,7 @@
 
 use crate::elf::{self, BUILD_ID_MAX, Headers};
 use crate::loader::{self, Object};
+use crate::symbols::{self, Symbol};
 use crate::system::{self, FileState};
 use crate::unwind_tables::Tables;
 use crate::unwinder::Unwinder;
@@ -370,9 +371,33 @@ fn add(object: &Object) -> Module {
         None => unsafe { TABLE.append(&mut left) },
     };
     TABLE.unlock();
+    let is_new = left.is_none();
     // Only now: this may free.
     drop(left);
-    TABLE.entry(usize::from(index)).map_or(unlisted, Entry::module)
+    let Some(entry) = TABLE.entry(usize::from(index)) else { return unlisted };
+    if is_new && !entry.stays {
+        tell_of(index);
+    }
+    entry.module()
+}
+
+/// What is called with the index of each module that the program has loaded later; null for nothing.
+static ON_LATER_MODULE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Has `see` be called with the index of each module from now on that frames are seen in and that was not there at the
+/// start: once, by a thread that has a frame in it. No lock is held; what `see` allocates is a capture's.
+pub fn on_later_module(see: fn(usize)) {
+    ON_LATER_MODULE.store(see as *mut (), Ordering::Release);
+}
+
+#[cold]
+fn tell_of(index: u16) {
+    let see = ON_LATER_MODULE.load(Ordering::Acquire);
+    if !see.is_null() {
+        // SAFETY: what `on_later_module` has stored.
+        let see = unsafe { core::mem::transmute::<*mut (), fn(usize)>(see) };
+        see(usize::from(index));
+    }
 }
 
 /// Writes the file's name to `path`; returns its length, and which file it is if nothing else tells it from another
@@ -493,6 +518,23 @@ pub fn module(index: usize) -> Option<ModuleInfo> {
         stays: entry.stays,
         replaced: entry.replaced.load(Ordering::Relaxed),
     })
+}
+
+/// Whether the module at `index` is the one that the loader has at its addresses now. It stays so for as long as the
+/// calling thread has a frame in it.
+pub fn is_loaded(index: usize) -> bool {
+    let is_there = |entry: &Entry| loader::find(entry.object.start) == Some(entry.object) && entry.is_still_there();
+    TABLE.entry(index).is_some_and(|entry| entry.stays || is_there(entry))
+}
+
+/// What a name is in the module at `index`. `None` if the module does not define it, or is no longer loaded.
+///
+/// # Safety
+/// The calling thread has a frame in the module, or it stays.
+pub unsafe fn symbol(index: usize, name: &CStr) -> Option<Symbol> {
+    let entry = TABLE.entry(index).filter(|_| is_loaded(index))?;
+    // SAFETY: the caller's promise: as long as there is such a frame it is not unloaded.
+    unsafe { symbols::find(&entry.object, name) }
 }
 
 /// Changes whenever a module is added or found replaced.

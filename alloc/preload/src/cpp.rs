@@ -17,7 +17,7 @@ use pool::Origin::{New, NewArray};
 use poolscope_cpu as pool;
 
 use crate::replaced::{call_replaced, is_replaced};
-use crate::symbol::find;
+use crate::symbol::address;
 
 /// The C++ runtime's own function of this name; null without a runtime.
 fn runtime_function(name: &CStr) -> *mut c_void {
@@ -73,7 +73,7 @@ pub fn begin() {
         (c"_ZdlPvm", _ZdlPvm as unsafe extern "C" fn(*mut u8, usize) as usize),
         (c"_ZdaPvm", _ZdaPvm as unsafe extern "C" fn(*mut u8, usize) as usize),
     ];
-    let is_own = |name: &CStr, own| find(name).is_some_and(|found| found as usize == own);
+    let is_own = |name: &CStr, own| address(name).is_some_and(|found| found as usize == own);
     pool::trust_origins(pool::is_hardened() && own.into_iter().all(|(name, own)| is_own(name, own)));
 }
 

@@ -30,18 +30,17 @@ mod credentials;
 mod data_ptr;
 mod glibc;
 mod heapcheck;
+mod interpreters;
 mod judge;
 mod life;
 mod limits;
 mod loader;
 mod lsan;
-mod python;
 mod replaced;
 mod report;
 // A test build, which only clippy makes, has the standard library.
 #[cfg(not(test))]
 mod reserve;
-mod ruby;
 #[cfg(not(test))]
 mod runtime;
 mod settings;

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use poolscope_cpu as pool;
 
-use crate::{cpp, lsan, python, ruby};
+use crate::{cpp, interpreters, lsan};
 
 /// Starts the pool at load, so that the process can be seen before it samples anything.
 extern "C" fn load() {
@@ -12,8 +12,7 @@ extern "C" fn load() {
     unsafe { pool::free(pool::malloc(1)) };
     lsan::begin();
     cpp::begin();
-    python::begin();
-    ruby::begin();
+    interpreters::begin();
 }
 
 #[used]

@@ -1,6 +1,6 @@
 //! Libraries that come and go.
 use super::*;
-use crate::{module, module_count, module_generation};
+use crate::{Symbol, is_loaded, module, module_count, module_generation, on_later_module, symbol};
 use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -77,6 +77,39 @@ fn a_library_that_comes_back_is_the_same_module() {
     }
     // Other tests may load something meanwhile, and an address may differ once or twice.
     assert!(module_count() < count + 20, "{} {count}", module_count());
+}
+
+/// The modules that were told of, and what their function is.
+static TOLD: Mutex<Vec<(usize, Option<Symbol>)>> = Mutex::new(Vec::new());
+
+fn note(index: usize) {
+    if module(index).is_some_and(|info| info.path.ends_with(b"/told.so")) {
+        assert!(is_loaded(index));
+        // SAFETY: the calling thread has a frame in it.
+        let told = unsafe { (symbol(index, c"enter"), symbol(index, c"leave")) };
+        assert_eq!(told.1, None);
+        TOLD.lock().unwrap().push((index, told.0));
+    }
+}
+
+#[test]
+fn a_library_of_which_a_frame_is_seen_first_is_told_with_its_symbols() {
+    if has_no_vdso() {
+        return;
+    }
+    let _guard = LOADING.lock();
+    on_later_module(note);
+    let library = build("told", 30);
+    let (address, ..) = call(&library);
+    // It may have another place or record then.
+    call(&library);
+    let told = TOLD.lock().unwrap();
+    let &(index, symbol) = told.first().unwrap();
+    let symbol = symbol.unwrap();
+    assert_eq!(symbol.address as u64, address);
+    assert!((8..256).contains(&symbol.size));
+    assert!(told.len() <= 2);
+    assert!(!is_loaded(index));
 }
 
 /// Has the other threads stop, also when an assertion fails: else nobody would see that it did.

@@ -8,7 +8,6 @@ use crate::process::scavenger;
 use crate::reach;
 use crate::sampler::search;
 
-pub use crate::reach::interned::set_string_type;
 pub use crate::reach::{add_root, note_alternate_stack, remove_root, with_callers};
 
 /// What came of [`search()`].

@@ -1,40 +1,24 @@
 //! What a program says of the interpreter that it has, and asks of the functions in stacks.
 
+use core::ffi::CStr;
+
 use poolscope_wire::script::{Call, Function};
 
 use crate::entry::{self, Entry};
 use crate::kernel::message::decimal;
 use crate::sampler;
-use crate::script::{self, python, ruby};
+use crate::script::{self, Since};
 
-pub use crate::script::{python::Symbols as Python, ruby::Symbols as Ruby};
+pub use poolscope_capture::Symbol;
 
-/// Says that the program has CPython: from now on stacks have the functions that it runs, if its structures are known.
+/// Says that the program began with an interpreter: from now on stacks have the functions that CPython and Ruby run, if
+/// `find` finds them and their versions are known. Those that the program loads later are found without.
 ///
 /// # Safety
-/// The symbols are those of one CPython, which is loaded and stays. Only the calling thread has allocated so far.
-pub unsafe fn begin_python(symbols: Python) {
+/// What `find` finds is of at most one CPython and one Ruby, which are loaded and stay.
+pub unsafe fn begin(find: &dyn Fn(&CStr) -> Option<Symbol>) {
     // SAFETY: the caller's promise.
-    unsafe { python::begin(symbols) };
-    mark();
-}
-
-/// The same of Ruby, if its version is known.
-///
-/// # Safety
-/// The symbols are those of one Ruby, which is loaded since the program began and stays. Only the calling thread has
-/// allocated so far.
-pub unsafe fn begin_ruby(symbols: Ruby) {
-    // SAFETY: the caller's promise.
-    unsafe { ruby::begin(symbols) };
-    mark();
-}
-
-/// Has the calling thread's stacks have what the interpreter runs, as those of threads that begin will.
-fn mark() {
-    if let Entry::Heap(entered) = entry::enter() {
-        entered.heap.sampling.marks.begin(script::is_there());
-    }
+    unsafe { script::begin(find, Since::Start) };
 }
 
 /// Calls `f` with the function that a word of a stack is a call of, and with the line that it was at; false if it is an

@@ -15,7 +15,7 @@ use poolscope_capture::{
 use poolscope_wire::stack_flags;
 
 use crate::kernel::os;
-use crate::script::{Call, Calls, ruby};
+use crate::script::{self, Call, Calls, InStack};
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::notes::Capture;
@@ -56,7 +56,7 @@ pub fn calls(heap: &'static Heap) -> Option<&'static mut Calls> {
 /// Has the calls that an interpreter runs be those of this stack, which was captured last, if the program has one.
 #[inline(always)]
 pub fn note_calls(heap: &'static Heap, stack: &Stack) {
-    if heap.sampling.marks.has_script() {
+    if script::is_there() {
         read_calls_in(heap, stack.captured.depth);
     }
 }
@@ -66,20 +66,25 @@ pub fn note_calls(heap: &'static Heap, stack: &Stack) {
 fn read_calls_in(heap: &'static Heap, depth: usize) {
     // SAFETY: as in `of`.
     let frames = unsafe { &(*heap.sampling.capture.get()).frames };
-    read_calls(heap, ruby::may_run_in(frames.get(..depth).unwrap_or(frames)));
+    heap.sampling.marks.set_script();
+    read_calls(heap, InStack::of(frames.get(..depth).unwrap_or(frames)));
 }
 
-/// The same, of a stack of which it is known whether Ruby may run anything in it.
+/// The same, of a stack of which it is known which interpreters it has frames of.
 #[cold]
 #[inline(never)]
-pub fn read_calls(heap: &'static Heap, may_run_ruby: bool) {
+pub fn read_calls(heap: &'static Heap, in_stack: InStack) {
     // SAFETY: as in `of`.
     let capture = unsafe { &mut *heap.sampling.capture.get() };
     if capture.calls.is_null() {
         capture.calls = os::map(size_of::<Calls>()).cast();
     }
     if let Some(calls) = calls(heap) {
-        calls.read(may_run_ruby);
+        if script::may_allocate() {
+            with_open_path(heap, || calls.read(in_stack));
+        } else {
+            calls.read(in_stack);
+        }
     }
 }
 

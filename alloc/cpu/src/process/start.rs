@@ -39,6 +39,7 @@ pub fn start_thread() -> Option<&'static Heap> {
         keeper::begin(scavenger::run);
         raw_thread::begin(thread_pointer::address().addr(), (&raw const BUSY).addr());
         sampler::start(slow);
+        script::start();
         sampler::copies::start();
         reach::begin();
         hardened::start(slow);
@@ -50,7 +51,7 @@ pub fn start_thread() -> Option<&'static Heap> {
     };
     heap.registration.thread_id.set(os::thread_id());
     heap.sampling.ignores.set(0);
-    heap.sampling.marks.begin(script::is_there());
+    heap.sampling.marks.begin();
     heap.registration.began_in_child.set(raw_thread::is_of_another_process());
     heap.registration.uses.set(heap.registration.uses.get() + 1);
     heap.inbox.open();

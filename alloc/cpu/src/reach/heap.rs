@@ -12,6 +12,7 @@ use crate::layout::arena;
 use crate::layout::block::BlockPtr;
 use crate::layout::slab::{Kind, NO_SLOT, Slab, owner};
 use crate::sampler::search::{Recorded, Records};
+use crate::script::python;
 
 /// A large block, of which only the first page's descriptor says anything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -222,7 +223,7 @@ impl Blocks for Heap<'_> {
     }
 
     fn is_interned(&self, number: u32) -> bool {
-        let Some((strings, block)) = interned::string_type().zip(self.records.get(number)) else { return false };
+        let Some((strings, block)) = python::string_type().zip(self.records.get(number)) else { return false };
         let mut words = [0; interned::WORDS];
         let end = block.address + size_of_val(&words).min(block.size);
         self.words_between(block.address, end, &mut |place, word| {

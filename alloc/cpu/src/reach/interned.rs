@@ -5,23 +5,8 @@
 //! thousands of one that imports PyTorch. They are known by what all objects begin with: the number of references, whose
 //! lower half is negative in an immortal one, and the type.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
-
 /// Words of an object that are looked at: its references, and its type.
 pub const WORDS: usize = 2;
-
-/// The address of `PyUnicode_Type`; 0 where there is no CPython.
-static STRINGS: AtomicUsize = AtomicUsize::new(0);
-
-/// Says where the type of CPython's strings lies (`PyUnicode_Type`); 0 if there is none.
-pub fn set_string_type(address: usize) {
-    STRINGS.store(address, Ordering::Relaxed);
-}
-
-/// The address of that type; `None` where there is no CPython.
-pub fn string_type() -> Option<usize> {
-    Some(STRINGS.load(Ordering::Relaxed)).filter(|address| *address != 0)
-}
 
 /// Whether a block that begins with these words is an immortal string.
 pub fn is_immortal([references, kind]: [usize; WORDS], string_type: usize) -> bool {

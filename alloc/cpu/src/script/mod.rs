@@ -3,6 +3,10 @@
 //! The stack that is captured has the interpreter's own calls alone. What they run it is the thread itself that reads,
 //! as it allocates, so that nobody changes it meanwhile: no lock is needed, and none is taken. Where a thread runs
 //! functions of both, Python's are read.
+//!
+//! An interpreter that the program loads later, as a server loads one with a plugin, is found when the first frame in
+//! its module is seen. It may be unloaded as well: so it is asked only by a thread in whose stack its module is, while
+//! that is the one that was found.
 
 pub mod python;
 pub mod ruby;
@@ -10,6 +14,10 @@ mod words;
 
 pub use words::returns_to;
 
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use poolscope_capture::Symbol;
 use poolscope_wire::script::Language;
 
 /// The most calls that are read of a thread.
@@ -91,10 +99,90 @@ impl Call {
     }
 }
 
-/// Whether the program has an interpreter whose calls can be read.
-#[inline]
+/// Says what a name is in an interpreter.
+pub type Find<'a> = &'a dyn Fn(&CStr) -> Option<Symbol>;
+
+/// Since when an interpreter is there.
+#[derive(Clone, Copy)]
+pub enum Since {
+    /// The program began with it, and it stays.
+    Start,
+    /// The program has loaded the module of this index, and may unload it.
+    Loaded(usize),
+}
+
+impl Since {
+    /// Whether it stays.
+    pub fn is_of_the_start(self) -> bool {
+        matches!(self, Since::Start)
+    }
+
+    /// Whether it is loaded now.
+    fn is_loaded(self) -> bool {
+        match self {
+            Since::Start => true,
+            Since::Loaded(index) => poolscope_capture::is_loaded(index),
+        }
+    }
+}
+
+/// Whether there is, or was, an interpreter whose calls can be read.
+static THERE: AtomicBool = AtomicBool::new(false);
+
+/// One of them was loaded later.
+static LATER: AtomicBool = AtomicBool::new(false);
+
+/// Whether one may have to be asked that has its words of each thread made when they are first used, which allocates.
+pub fn may_allocate() -> bool {
+    LATER.load(Ordering::Relaxed)
+}
+
+/// Whether the program has an interpreter whose calls can be read, or had one.
+#[inline(always)]
 pub fn is_there() -> bool {
-    python::is_there() || ruby::is_there()
+    THERE.load(Ordering::Relaxed)
+}
+
+/// Has interpreters be found in modules that the program loads later.
+pub fn start() {
+    poolscope_capture::on_later_module(look_at);
+}
+
+/// Looks whether a module that the program has loaded, and in which the calling thread has a frame, is an interpreter's.
+#[cold]
+fn look_at(index: usize) {
+    // SAFETY: there is a frame in it.
+    let find = |name: &CStr| unsafe { poolscope_capture::symbol(index, name) };
+    // SAFETY: as above.
+    unsafe { begin(&find, Since::Loaded(index)) };
+}
+
+/// Says that the program has the interpreters that `find` finds, if there are any. Nothing comes of one that is not known,
+/// and of another one of a language.
+///
+/// # Safety
+/// What `find` finds is of at most one CPython and one Ruby, and loaded as long as `since` says.
+pub unsafe fn begin(find: Find<'_>, since: Since) {
+    // SAFETY: the caller's promise.
+    let is_any = unsafe { python::begin(find, since) | ruby::begin(find, since) };
+    if is_any {
+        LATER.fetch_or(!since.is_of_the_start(), Ordering::Relaxed);
+        THERE.store(true, Ordering::Release);
+    }
+}
+
+/// Of which interpreters a stack has frames.
+#[derive(Clone, Copy)]
+pub struct InStack {
+    pub python: bool,
+    pub ruby: bool,
+}
+
+impl InStack {
+    /// Looks at the frames.
+    pub fn of(frames: &[u64]) -> InStack {
+        InStack { python: python::is_in(frames), ruby: ruby::is_in(frames) }
+    }
 }
 
 /// Calls of a thread, innermost first. Zeroes are none.
@@ -105,17 +193,12 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Reads those of the calling thread, which may run methods of Ruby's or not ([`ruby::may_run_in`]).
+    /// Reads those of the calling thread, in whose stack these interpreters are.
     #[cold]
-    pub fn read(&mut self, may_run_ruby: bool) {
-        let mut runs_python = false;
-        if python::is_there() {
-            self.python.read();
-            runs_python = self.python.hash() != 0;
-        }
-        if ruby::is_there() {
-            self.ruby.read(may_run_ruby && !runs_python);
-        }
+    pub fn read(&mut self, in_stack: InStack) {
+        self.python.read(in_stack.python);
+        let runs_python = self.python.hash() != 0;
+        self.ruby.read(in_stack.ruby && !runs_python);
     }
 
     /// What tells those that were read last from others; 0 if there are none.

@@ -5,49 +5,88 @@
 //! lock, while it collects no garbage, and in whose stack Ruby's own code is: what they look at then stays as it is, and
 //! a Ruby that has ended is not asked.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int};
+use core::mem::transmute;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use poolscope_wire::script::{FILE_MAX, Head, Lines, NAME_MAX};
 
 use super::words::{Bytes, byte_at, returns_to, word_at};
-use super::{CALLS_MAX, Call, Identity};
+use super::{CALLS_MAX, Call, Find, Identity, Since};
 use crate::kernel::{os, this_thread};
 
 /// An object of Ruby's, or a small value that is no object.
 type Value = usize;
 
-/// What a program's Ruby is known by: symbols of its.
+/// A function that takes no value and returns a number, and one that says a value of another one.
+type Asks = unsafe extern "C" fn() -> c_int;
+type OfValue = unsafe extern "C" fn(Value) -> Value;
+type Frames = unsafe extern "C" fn(c_int, c_int, *mut Value, *mut c_int) -> c_int;
+type Text = unsafe extern "C" fn(*mut Value) -> *const c_char;
+
+/// The function that says what runs: what a Ruby is known by first.
+pub const FRAMES: &CStr = c"rb_profile_frames";
+
+/// What else it is known by: symbols of its.
 #[derive(Clone, Copy)]
-pub struct Symbols {
+struct Symbols {
     /// The numbers of its version (`ruby_api_version`).
-    pub version: [c_int; 3],
+    version: [c_int; 3],
     /// `ruby_thread_has_gvl_p`: whether the calling thread is Ruby's, and has its lock.
-    pub has_lock: unsafe extern "C" fn() -> c_int,
+    has_lock: Asks,
     /// `rb_during_gc`.
-    pub is_collecting: unsafe extern "C" fn() -> c_int,
+    is_collecting: Asks,
     /// `rb_profile_frames`: writes the frames of the calling thread from one on, innermost first, at most so many, and
     /// their lines. Returns how many.
-    pub frames: unsafe extern "C" fn(c_int, c_int, *mut Value, *mut c_int) -> c_int,
+    frames: Frames,
     /// `rb_profile_frame_label`, `_path`, `_first_lineno` and `_method_name`.
-    pub label: unsafe extern "C" fn(Value) -> Value,
+    label: OfValue,
     /// The path of its file.
-    pub path: unsafe extern "C" fn(Value) -> Value,
+    path: OfValue,
     /// The line that it begins in.
-    pub first_line: unsafe extern "C" fn(Value) -> Value,
+    first_line: OfValue,
     /// The name of one that is written in C.
-    pub method_name: unsafe extern "C" fn(Value) -> Value,
+    method_name: OfValue,
     /// `rb_profile_frame_singleton_method_p`.
-    pub is_singleton: unsafe extern "C" fn(Value) -> Value,
+    is_singleton: OfValue,
     /// `rb_class_attached_object`, since 3.2: what a singleton class is the class of.
-    pub attached: Option<unsafe extern "C" fn(Value) -> Value>,
+    attached: Option<OfValue>,
     /// `rb_mod_name`: the name of a class, if it has one.
-    pub class_name: unsafe extern "C" fn(Value) -> Value,
+    class_name: OfValue,
     /// `rb_string_value_ptr`: the bytes of a string, with a zero behind them.
-    pub text: unsafe extern "C" fn(*mut Value) -> *const c_char,
+    text: Text,
     /// Where the calling thread has the word for what it executes (`ruby_current_ec`), until 3.1.
-    pub context: Option<usize>,
+    context: Option<usize>,
+}
+
+impl Symbols {
+    /// `None` if one of them is missing.
+    ///
+    /// # Safety
+    /// What `find` finds is Ruby's.
+    unsafe fn of(find: Find<'_>) -> Option<Symbols> {
+        let address = |name| find(name).map(|symbol| symbol.address);
+        // SAFETY: the caller's promise: Ruby's functions and constants, of the types that its headers give them.
+        unsafe {
+            let of_value = |name| Some(transmute::<usize, OfValue>(address(name)?));
+            Some(Symbols {
+                version: (address(c"ruby_api_version")? as *const [c_int; 3]).read(),
+                has_lock: transmute::<usize, Asks>(address(c"ruby_thread_has_gvl_p")?),
+                is_collecting: transmute::<usize, Asks>(address(c"rb_during_gc")?),
+                frames: transmute::<usize, Frames>(address(FRAMES)?),
+                label: of_value(c"rb_profile_frame_label")?,
+                path: of_value(c"rb_profile_frame_path")?,
+                first_line: of_value(c"rb_profile_frame_first_lineno")?,
+                method_name: of_value(c"rb_profile_frame_method_name")?,
+                is_singleton: of_value(c"rb_profile_frame_singleton_method_p")?,
+                attached: of_value(c"rb_class_attached_object"),
+                class_name: of_value(c"rb_mod_name")?,
+                text: transmute::<usize, Text>(address(c"rb_string_value_ptr")?),
+                context: address(c"ruby_current_ec"),
+            })
+        }
+    }
 }
 
 struct Ruby {
@@ -55,16 +94,24 @@ struct Ruby {
     /// Where each thread has the word for what it executes, from its thread pointer on.
     context: Option<usize>,
     module: Range<u64>,
+    since: Since,
 }
 
-/// Null where there is no Ruby, or none that is known. It is set once, and its memory stays.
+/// Null where there is no Ruby, or none that is known. Another one takes its place only when its module is no longer
+/// loaded; its memory stays.
 static RUBY: AtomicPtr<Ruby> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Says that the program has Ruby. Nothing comes of it if its version is not known.
+/// Says that the program has Ruby, if `find` finds one. False if its version is not known, or if there is another one
+/// whose is.
 ///
 /// # Safety
-/// The symbols are those of one Ruby, which is loaded since the program began and stays.
-pub unsafe fn begin(symbols: Symbols) {
+/// What `find` finds is one Ruby's, which is loaded as long as `since` says.
+pub unsafe fn begin(find: Find<'_>, since: Since) -> bool {
+    if find(FRAMES).is_none() || ruby().is_some_and(|known| known.since.is_loaded()) {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let Some(symbols) = (unsafe { Symbols::of(find) }) else { return false };
     let context = symbols.context.map(|word| word.wrapping_sub(this_thread::address()));
     // From 3.3 on a thread that is not set up yet has no frames; in 3.1 one has to look.
     let is_known = match symbols.version {
@@ -72,14 +119,18 @@ pub unsafe fn begin(symbols: Symbols) {
         [3, 3 | 4, _] => true,
         _ => false,
     };
-    let Some(module) = poolscope_capture::module_range(symbols.frames as usize).filter(|_| is_known) else { return };
+    let Some(module) = poolscope_capture::module_range(symbols.frames as usize).filter(|_| is_known) else {
+        return false;
+    };
     let place: *mut Ruby = os::map(size_of::<Ruby>()).cast();
-    if !place.is_null() {
-        let module = module.start as u64..module.end as u64;
-        // SAFETY: just mapped, for as long as the process runs.
-        unsafe { place.write(Ruby { symbols, context, module }) };
-        RUBY.store(place, Ordering::Release);
+    if place.is_null() {
+        return false;
     }
+    let module = module.start as u64..module.end as u64;
+    // SAFETY: just mapped, for as long as the process runs.
+    unsafe { place.write(Ruby { symbols, context, module, since }) };
+    RUBY.store(place, Ordering::Release);
+    true
 }
 
 fn ruby() -> Option<&'static Ruby> {
@@ -87,19 +138,13 @@ fn ruby() -> Option<&'static Ruby> {
     unsafe { RUBY.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether the program has a Ruby that is known.
-#[inline]
-pub fn is_there() -> bool {
-    !RUBY.load(Ordering::Relaxed).is_null()
-}
-
 /// Where its code lies.
 pub fn module() -> Option<&'static Range<u64>> {
     ruby().map(|ruby| &ruby.module)
 }
 
-/// Whether Ruby may be running methods in a stack of these frames: one of them is in its code.
-pub fn may_run_in(frames: &[u64]) -> bool {
+/// Whether one of these frames is in Ruby's module.
+pub fn is_in(frames: &[u64]) -> bool {
     module().is_some_and(|module| frames.iter().any(|&frame| returns_to(module, frame)))
 }
 
@@ -146,7 +191,7 @@ impl Running {
     /// Reads what the thread runs, if it may run anything.
     pub(super) fn read(&mut self, may_run: bool) {
         self.len = 0;
-        let Some(ruby) = ruby().filter(|ruby| may_run && ruby.may_ask()) else { return };
+        let Some(ruby) = ruby().filter(|ruby| may_run && ruby.since.is_loaded() && ruby.may_ask()) else { return };
         let (frames, lines) = (self.frames.as_mut_ptr(), self.lines.as_mut_ptr());
         // SAFETY: both have room for so many.
         let count = unsafe { (ruby.symbols.frames)(0, CALLS_MAX as c_int, frames, lines) };
@@ -389,7 +434,7 @@ mod tests {
             text,
             context: None,
         };
-        Box::leak(Box::new(Ruby { symbols, context: None, module: 0..0 }))
+        Box::leak(Box::new(Ruby { symbols, context: None, module: 0..0, since: Since::Start }))
     }
 
     /// What its words say: its name, its file, and the line that it begins in.

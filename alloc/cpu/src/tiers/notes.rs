@@ -159,9 +159,14 @@ impl Marks {
     /// An interpreter may run functions in them. No label has so high a number.
     const SCRIPT: u32 = 1 << 31;
 
-    /// Of a thread that begins, in a program with an interpreter or without.
-    pub fn begin(&self, has_script: bool) {
-        self.0.set(if has_script { Self::SCRIPT } else { 0 });
+    /// Of a thread that begins.
+    pub fn begin(&self) {
+        self.0.set(0);
+    }
+
+    /// From now on an interpreter may run functions in them.
+    pub fn set_script(&self) {
+        self.0.set(self.0.get() | Self::SCRIPT);
     }
 
     /// Whether there is anything.

@@ -24,6 +24,7 @@ pub mod handshake;
 mod mappings;
 pub mod ring;
 mod room;
+mod scripts;
 pub mod session;
 pub mod thread;
 

@@ -9,11 +9,12 @@ use poolscope_wire::trace::{
 };
 
 use super::ring::{Cursor, Ring};
+use super::scripts::Scripts;
 use super::session;
 use crate::entry::capture;
 use crate::kernel::os;
 use crate::sampler;
-use crate::script::{Calls, ruby};
+use crate::script::{Calls, InStack};
 use crate::sync::spin_lock::SlowPath;
 use crate::tiers::thread_cache::Heap;
 
@@ -63,8 +64,7 @@ pub struct ThreadTrace {
     stacks: [[u64; WAYS]; SETS],
     /// A bit for each slot that the footprints may know.
     learned: [u64; STACK_SLOTS / 64],
-    /// A bit for each slot of frames in which Ruby runs nothing.
-    without_ruby: [u64; STACK_SLOTS / 64],
+    scripts: Scripts,
 }
 
 impl ThreadTrace {
@@ -276,7 +276,7 @@ fn slot_of_free(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace) ->
 /// The slot of the stack that begins at `caller`, whatever an interpreter runs in it.
 fn slot_without_calls(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let slot = frames_slot(heap, slow, trace, caller);
-    if heap.sampling.marks.has_script() && slot != 0 {
+    if trace.scripts.are_there() && slot != 0 {
         return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp, None);
     }
     slot
@@ -287,9 +287,8 @@ fn slot_without_calls(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTra
 #[inline(always)]
 fn stack_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> u32 {
     let slot = frames_slot(heap, slow, trace, caller);
-    if heap.sampling.marks.has_script() && slot != 0 {
-        let may_run = trace.without_ruby[slot as usize / 64] & 1 << (slot % 64) == 0;
-        capture::read_calls(heap, may_run);
+    if trace.scripts.are_there() && slot != 0 {
+        capture::read_calls(heap, trace.scripts.of(slot));
         return slot_with_calls(heap, slow, trace, slot, caller.pc, caller.sp, caller.fp, capture::calls(heap));
     }
     slot
@@ -361,7 +360,7 @@ fn walk_to_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, pc
             Ok(found) => {
                 let slot = known_slot(trace, found.hash).unwrap_or_else(|| {
                     complete(found, &trace.trail, &mut trace.frames);
-                    new_slot(heap, slow, trace, found.depth, found.hash, 0)
+                    new_slot(slow, trace, found.depth, found.hash, 0)
                 });
                 trace.learned[slot as usize / 64] |= 1 << (slot % 64);
                 trace.footprints.learn(state, caller, slot);
@@ -372,7 +371,7 @@ fn walk_to_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, pc
                 // There is no rule for it, or it is not the rules.
                 if attempts == 2 || missing == trace.unruly {
                     trace.unruly = missing;
-                    return known_slot(trace, hash).unwrap_or_else(|| new_slot(heap, slow, trace, depth, hash, flags));
+                    return known_slot(trace, hash).unwrap_or_else(|| new_slot(slow, trace, depth, hash, flags));
                 }
                 attempts += 1;
             }
@@ -411,13 +410,12 @@ fn capture_fully(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, c
 /// interpreter's calls.
 #[cold]
 #[inline(never)]
-fn new_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
-    if heap.sampling.marks.has_script() {
+fn new_slot(slow: SlowPath, trace: &mut ThreadTrace, depth: usize, hash: u64, flags: u16) -> u32 {
+    if trace.scripts.are_there() {
         trace.has_frames = Some((depth, flags));
-        let may_run = ruby::may_run_in(trace.frames.get(..depth).unwrap_or(&trace.frames));
+        let in_stack = InStack::of(trace.frames.get(..depth).unwrap_or(&trace.frames));
         let slot = take_slot(trace, hash);
-        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
-        trace.without_ruby[word] = trace.without_ruby[word] & !bit | if may_run { 0 } else { bit };
+        trace.scripts.note(slot, in_stack);
         return slot;
     }
     tell_stack(slow, trace, depth, hash, flags)

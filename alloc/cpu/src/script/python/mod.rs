@@ -8,30 +8,74 @@ mod layout;
 mod objects;
 mod walk;
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::transmute;
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use layout::{At, Ends, First, Glance, Layout, OWNED_BY_INTERPRETER};
 pub use objects::Code;
 use walk::{Entry, Role, Walk};
 
-use super::words::{byte_at, pointer_at, word_at};
-use super::{CALLS_MAX, Call, Identity};
+use super::words::{byte_at, pointer_at, returns_to, word_at};
+use super::{CALLS_MAX, Call, Find, Identity, Since};
+use crate::kernel::os;
 
-/// What a program's CPython is known by: symbols of its.
+/// The type of CPython's strings: what a CPython is known by first.
+pub const STRING_TYPE: &CStr = c"PyUnicode_Type";
+
+/// Its address; 0 where there is no CPython.
+static STRINGS: AtomicUsize = AtomicUsize::new(0);
+
+/// The type of CPython's strings, of whatever version it is. `None` where there is no CPython.
+pub fn string_type() -> Option<usize> {
+    Some(STRINGS.load(Ordering::Relaxed)).filter(|address| *address != 0)
+}
+
+/// A function that says the state of a thread.
+type OfThread = unsafe extern "C" fn() -> *const c_void;
+
+/// What else it is known by: symbols of its.
 #[derive(Clone, Copy)]
-pub struct Symbols {
+struct Symbols {
     /// `Py_GetVersion`.
-    pub version: unsafe extern "C" fn() -> *const core::ffi::c_char,
+    version: unsafe extern "C" fn() -> *const c_char,
     /// `PyGILState_GetThisThreadState`, which says null in a thread of which CPython knows nothing.
-    pub thread_state: unsafe extern "C" fn() -> *const c_void,
+    thread_state: OfThread,
+    /// `PyThreadState_GetUnchecked`, `_PyThreadState_UncheckedGet` in older ones: the state that is in use, of the
+    /// calling thread, and until 3.11 of any. A thread has several in a program with several interpreters.
+    state_in_use: OfThread,
     /// `Py_IsFinalizing`, `_Py_IsFinalizing` in older ones.
-    pub is_finalizing: unsafe extern "C" fn() -> c_int,
+    is_finalizing: unsafe extern "C" fn() -> c_int,
     /// `PyType_Type`, `PyCode_Type` and `PyFrame_Type`.
-    pub types: [usize; 3],
+    types: [usize; 3],
     /// The code of `_PyEval_EvalFrameDefault`.
-    pub evaluate: (usize, usize),
+    evaluate: (usize, usize),
+}
+
+impl Symbols {
+    /// `None` if one of them is missing.
+    ///
+    /// # Safety
+    /// What `find` finds is CPython's.
+    unsafe fn of(find: Find<'_>) -> Option<Symbols> {
+        let address = |name| find(name).map(|symbol| symbol.address);
+        let state_in_use =
+            address(c"PyThreadState_GetUnchecked").or_else(|| address(c"_PyThreadState_UncheckedGet"))?;
+        let is_finalizing = address(c"Py_IsFinalizing").or_else(|| address(c"_Py_IsFinalizing"))?;
+        let evaluate = find(c"_PyEval_EvalFrameDefault").filter(|symbol| symbol.size > 0)?;
+        // SAFETY: the caller's promise: CPython's functions, of the types that its headers give them.
+        unsafe {
+            Some(Symbols {
+                version: transmute::<usize, unsafe extern "C" fn() -> *const c_char>(address(c"Py_GetVersion")?),
+                thread_state: transmute::<usize, OfThread>(address(c"PyGILState_GetThisThreadState")?),
+                state_in_use: transmute::<usize, OfThread>(state_in_use),
+                is_finalizing: transmute::<usize, unsafe extern "C" fn() -> c_int>(is_finalizing),
+                types: [address(c"PyType_Type")?, address(c"PyCode_Type")?, address(c"PyFrame_Type")?],
+                evaluate: (evaluate.address, evaluate.address + evaluate.size),
+            })
+        }
+    }
 }
 
 /// Where the interpreter's code lies.
@@ -47,37 +91,55 @@ struct Interpreter {
     layout: &'static Layout,
     glance: Glance,
     ranges: Ranges,
+    since: Since,
 }
 
-/// Null where there is no CPython, or none whose structures are known. It is set once, and its memory stays.
+/// Null where there is no CPython, or none whose structures are known. Another one takes its place only when its module
+/// is no longer loaded; its memory stays.
 static INTERPRETER: AtomicPtr<Interpreter> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Says that the program has CPython. Nothing comes of it if its structures are not known.
+/// Says that the program has CPython, if `find` finds one. False if its structures are not known, or if there is another
+/// one whose are.
 ///
 /// # Safety
-/// The symbols are those of one CPython, which is loaded and stays.
-pub unsafe fn begin(symbols: Symbols) {
-    // SAFETY: the caller's promise: a function that says a constant text, and types, which are static.
-    let layout = unsafe {
+/// What `find` finds is one CPython's, which is loaded as long as `since` says.
+pub unsafe fn begin(find: Find<'_>, since: Since) -> bool {
+    let is_known = interpreter().is_some_and(|known| known.since.is_loaded());
+    let Some(strings) = find(STRING_TYPE).filter(|_| !is_known) else { return false };
+    STRINGS.store(strings.address, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { begin_calls(find, since) }.is_some()
+}
+
+/// The same of its calls. `None` where they can't be read.
+///
+/// # Safety
+/// As for `begin`.
+unsafe fn begin_calls(find: Find<'_>, since: Since) -> Option<()> {
+    // SAFETY: the caller's promise: CPython's, a function that says a constant text, and types, which are static.
+    let (symbols, layout) = unsafe {
+        let symbols = Symbols::of(find)?;
         let version = CStr::from_ptr((symbols.version)());
-        minor(version.to_bytes()).and_then(layout::of_version).filter(|layout| {
+        let layout = minor(version.to_bytes()).and_then(layout::of_version).filter(|layout| {
             let [of_types, of_code, of_frames] = symbols.types;
             let is_of = |address: usize, size: usize| {
                 objects::type_of(address) == of_types && objects::size_of_objects(address) == size
             };
             is_of(of_code, layout.sizes[0]) && is_of(of_frames, layout.sizes[1])
-        })
+        })?;
+        (symbols, layout)
     };
-    let Some(layout) = layout else { return };
-    let place: *mut Interpreter = crate::kernel::os::map(size_of::<Interpreter>()).cast();
-    if !place.is_null() {
-        let (start, end) = symbols.evaluate;
-        let module = poolscope_capture::module_range(start).map_or(0..0, |range| range.start as u64..range.end as u64);
-        let ranges = Ranges { evaluate: start as u64..end as u64, module };
-        // SAFETY: just mapped, for as long as the process runs.
-        unsafe { place.write(Interpreter { symbols, layout, glance: layout.glance(), ranges }) };
-        INTERPRETER.store(place, Ordering::Release);
+    let place: *mut Interpreter = os::map(size_of::<Interpreter>()).cast();
+    if place.is_null() {
+        return None;
     }
+    let (start, end) = symbols.evaluate;
+    let module = poolscope_capture::module_range(start).map_or(0..0, |range| range.start as u64..range.end as u64);
+    let ranges = Ranges { evaluate: start as u64..end as u64, module };
+    // SAFETY: just mapped, for as long as the process runs.
+    unsafe { place.write(Interpreter { symbols, layout, glance: layout.glance(), ranges, since }) };
+    INTERPRETER.store(place, Ordering::Release);
+    Some(())
 }
 
 /// The number behind the `3.` of a version.
@@ -91,10 +153,9 @@ fn interpreter() -> Option<&'static Interpreter> {
     unsafe { INTERPRETER.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether the program has CPython whose calls can be read.
-#[inline]
-pub fn is_there() -> bool {
-    !INTERPRETER.load(Ordering::Relaxed).is_null()
+/// Whether one of these frames is in CPython's module.
+pub fn is_in(frames: &[u64]) -> bool {
+    ranges().is_some_and(|ranges| frames.iter().any(|&frame| returns_to(&ranges.module, frame)))
 }
 
 /// Where its code lies.
@@ -111,8 +172,9 @@ pub fn code(address: usize) -> Option<Code> {
 pub struct Running(Walk);
 
 impl Running {
-    pub(super) fn read(&mut self) {
-        match Frame::innermost() {
+    /// Reads what the thread runs, in whose stack CPython's module is or is not.
+    pub(super) fn read(&mut self, is_in_stack: bool) {
+        match Frame::innermost(is_in_stack) {
             Some(frame) => self.0.take(core::iter::successors(Some(frame), |frame| frame.previous())),
             None => self.0.take(core::iter::empty::<Frame>()),
         }
@@ -142,6 +204,9 @@ impl Running {
     }
 }
 
+/// The first version in which each thread has a state in use of its own.
+const FIRST_OF_ITS_THREAD: u32 = 12;
+
 /// A frame of the calling thread's: who makes one says that it is, and CPython keeps it as long as it runs.
 #[derive(Clone, Copy)]
 struct Frame {
@@ -151,26 +216,50 @@ struct Frame {
 
 impl Frame {
     /// The innermost of the calling thread. CPython makes each frame whole before it puts it there.
-    fn innermost() -> Option<Frame> {
+    ///
+    /// Where the module can't be unloaded, it need not be in the stack: who captured that may have come no farther.
+    fn innermost(is_in_stack: bool) -> Option<Frame> {
         let interpreter = interpreter()?;
-        let Interpreter { symbols, layout, .. } = interpreter;
-        // SAFETY: functions that may be called at any time. Both look at a word or two of CPython's, and take no lock.
-        let (state, ends) = unsafe { ((symbols.thread_state)() as usize, (symbols.is_finalizing)() != 0) };
-        // SAFETY: asks for the thread's own number.
-        let own = unsafe { libc::pthread_self() } as usize;
-        // Once CPython ends, it frees the states of other threads, which may still run.
-        // SAFETY: the state of this thread, whose structure the version says. Until it ends CPython keeps it.
-        if ends || state == 0 || unsafe { word_at(state + layout.thread) } != own {
+        if !(interpreter.since.is_of_the_start() || is_in_stack && interpreter.since.is_loaded()) {
             return None;
         }
-        // SAFETY: as above.
-        let address = unsafe {
-            match layout.first {
+        let (Symbols { thread_state, state_in_use, is_finalizing, .. }, layout) =
+            (interpreter.symbols, interpreter.layout);
+        // SAFETY: functions that may be called at any time. All look at a word or two of CPython's, and take no lock.
+        let (ends, state, in_use) = unsafe { (is_finalizing() != 0, thread_state() as usize, state_in_use() as usize) };
+        // Once CPython ends, it frees the states of other threads, which may still run.
+        if ends {
+            return None;
+        }
+        // SAFETY: the thread's own until it ends, but for the one that is in use until 3.11: that may be another thread's,
+        // which may be about to free it, and no more of it is read than that it is.
+        let of = |state: usize| unsafe { Frame::innermost_of(state, interpreter) };
+        if layout.minor >= FIRST_OF_ITS_THREAD {
+            return of(in_use).or_else(|| of(state));
+        }
+        of(state).or_else(|| {
+            let may_be_own = is_in_stack && in_use != state && os::is_readable(in_use.wrapping_add(layout.thread));
+            if may_be_own { of(in_use) } else { None }
+        })
+    }
+
+    /// The innermost of a thread's state. `None` if it is 0, or not the calling thread's.
+    ///
+    /// # Safety
+    /// It can be read, and is kept if it is the calling thread's.
+    unsafe fn innermost_of(state: usize, interpreter: &'static Interpreter) -> Option<Frame> {
+        let Layout { thread, first, .. } = interpreter.layout;
+        // SAFETY: the caller's promise; the version says the structure. The thread's own number is asked for.
+        unsafe {
+            if state == 0 || word_at(state + thread) != libc::pthread_self() as usize {
+                return None;
+            }
+            let address = match *first {
                 First::Of(at) => pointer_at(state + at)?,
                 First::Behind(at, first) => pointer_at(pointer_at(state + at)? + first)?,
-            }
-        };
-        Some(Frame { address, interpreter })
+            };
+            Some(Frame { address, interpreter })
+        }
     }
 
     fn word(self, at: usize) -> usize {
