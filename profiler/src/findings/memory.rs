@@ -37,17 +37,12 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
             "are free pages: a smaller POOLSCOPE_SCAVENGE_MS gives them back sooner, malloc_trim at once".to_owned()
         }
         Part::Metadata => "are the pool's own: a larger POOLSCOPE_PERIOD keeps fewer samples".to_owned(),
-        _ if is_run_by("python", facts) => {
-            "are not the pool's, for Python maps memory for its small objects itself: with \
-                                  PYTHONMALLOC=malloc the pool has them, and their call sites are seen"
-                .to_owned()
-        }
-        _ if is_run_by("ruby", facts) => {
-            "are not the pool's, for Ruby maps memory for its objects itself: the pool has what these \
-                                hold, as long strings, arrays and tables"
-                .to_owned()
-        }
-        _ => "are not the pool's: stacks, globals, and what the program maps itself".to_owned(),
+        _ => match MAPS_ITSELF.iter().filter(|of| of.is_there(facts)).map(|of| of.why).collect::<Vec<_>>() {
+            known if known.is_empty() => {
+                "are not the pool's: stacks, globals, and what the program maps itself".to_owned()
+            }
+            known => format!("are not the pool's. {}", known.join(". ")),
+        },
     };
     let times = memory as f64 / in_use.max(1) as f64;
     let how_much =
@@ -66,10 +61,57 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     });
 }
 
-/// The program is an interpreter that is called so, with a version or without.
-fn is_run_by(interpreter: &str, facts: &Facts<'_>) -> bool {
-    let exe = &facts.snapshot.process.exe;
-    exe.rsplit('/').next().is_some_and(|name| name.starts_with(interpreter))
+/// Who maps memory without asking the pool for it.
+struct MapsItself {
+    /// What the program's name begins with, or that of a library of its; nothing if there is none.
+    program: &'static str,
+    library: &'static str,
+    /// A sentence without its end.
+    why: &'static str,
+}
+
+const MAPS_ITSELF: [MapsItself; 6] = [
+    MapsItself {
+        program: "python",
+        library: "libpython3.",
+        why: "Python maps memory for its small objects itself: with PYTHONMALLOC=malloc the pool has them, and their call \
+              sites are seen",
+    },
+    MapsItself {
+        program: "ruby",
+        library: "libruby",
+        why: "Ruby maps memory for its objects itself: the pool has what these hold, as long strings, arrays and tables",
+    },
+    MapsItself {
+        program: "node",
+        library: "",
+        why: "Node maps memory for the objects of JavaScript itself: the pool has its buffers, and what native code asks for",
+    },
+    MapsItself {
+        program: "java",
+        library: "libjvm.so",
+        why: "Java maps memory for its heap itself: the pool has what its machine and native libraries ask for",
+    },
+    MapsItself {
+        program: "php",
+        library: "libphp",
+        why: "PHP maps memory for its values itself: with USE_ZEND_ALLOC=0 the pool has them, and their call sites are seen",
+    },
+    MapsItself {
+        program: "",
+        library: "libarrow.so",
+        why: "Arrow maps memory for its tables itself: with ARROW_DEFAULT_MEMORY_POOL=system the pool has them",
+    },
+];
+
+impl MapsItself {
+    fn is_there(&self, facts: &Facts<'_>) -> bool {
+        let is_called =
+            |path: &str, by: &str| !by.is_empty() && path.rsplit('/').next().is_some_and(|name| name.starts_with(by));
+        let snapshot = facts.snapshot;
+        is_called(&snapshot.process.exe, self.program)
+            || snapshot.modules.iter().any(|module| is_called(&module.path, self.library))
+    }
 }
 
 /// Blocks that the program asked for and never used.
@@ -98,6 +140,7 @@ mod tests {
     use super::*;
     use crate::findings::testing::{calm, of_rule, set};
     use crate::model::snapshot::{Residence, Snapshot};
+    use crate::model::testing::module;
 
     const MIB: u64 = 1 << 20;
 
@@ -129,7 +172,18 @@ mod tests {
         assert!(said.contains("with PYTHONMALLOC=malloc the pool has them"), "{said}");
         snapshot.process.exe = "/usr/bin/ruby3.1".into();
         let said = sentence(&snapshot, rule).expect("is said");
-        assert!(said.contains("for Ruby maps memory for its objects itself"), "{said}");
+        assert!(said.contains("are not the pool's. Ruby maps memory for its objects itself"), "{said}");
+        // A server has it in a plugin, and a library may have memory of its own.
+        snapshot.process.exe = "/usr/bin/uwsgi-core".into();
+        for library in ["/usr/lib/libpython3.11.so.1.0", "/x/pyarrow/libarrow.so.2000"] {
+            snapshot.modules.push(module(library));
+        }
+        let said = sentence(&snapshot, rule).expect("is said");
+        assert!(
+            said.contains("PYTHONMALLOC=malloc the pool has them, and their call sites are seen. Arrow maps"),
+            "{said}"
+        );
+        assert!(said.ends_with("with ARROW_DEFAULT_MEMORY_POOL=system the pool has them."), "{said}");
         // Of the dead nobody knows.
         snapshot.residence = None;
         assert_eq!(sentence(&snapshot, rule), None);
