@@ -126,6 +126,12 @@ impl Recording {
 }
 
 /// One with a bit of everything.
+fn as_json(analysis: &Analysis, rows: Option<usize>) -> serde_json::Value {
+    let mut json = Vec::new();
+    json::write_json(analysis, rows, &mut json).unwrap();
+    serde_json::from_slice(&json).unwrap()
+}
+
 fn sample() -> Vec<u8> {
     let mut recording = Recording::new();
     for n in 0..2000 {
@@ -246,7 +252,7 @@ fn the_memory_of_each_device_has_figures_of_its_own() {
     for part in ["Device 0: 2 allocations of 8.79 KiB, 1 free", "Memory pinned for device 1\n=", "0x800000000000"] {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&json::to_json(&analysis).unwrap()).unwrap();
+    let json: serde_json::Value = as_json(&analysis, None);
     assert_eq!((json["allocated"]["bytes"].as_u64(), json["sites"].as_array().unwrap().len()), (Some(300), 1));
     let device = |at: usize, what: &str| json["devices"][at][what].clone();
     assert_eq!(
@@ -481,9 +487,13 @@ fn every_report_says_the_same_and_a_programs_name_is_no_markup() {
     {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&json::to_json(&analysis).unwrap()).unwrap();
+    let json: serde_json::Value = as_json(&analysis, None);
     assert_eq!(json["allocated"]["objects"], 2000);
     assert_eq!(json["lost"]["unknown_frees"], 1);
+    let (all, first) = (json["sites"].as_array().unwrap(), as_json(&analysis, Some(1)));
+    let some = first["sites"].as_array().unwrap();
+    assert!((1..all.len()).contains(&some.len()) && some.iter().all(|site| all.contains(site)), "{first:#}");
+    assert_eq!(first["sites_left_out"], all.len() - some.len());
     let mut html = Vec::new();
     page::write_page(&analysis, &mut html).unwrap();
     let html = String::from_utf8(html).unwrap();
@@ -510,7 +520,7 @@ proptest! {
         let _ = Continuation::find(&path);
         if let Ok(analysis) = analysed(&path, Question::default()) {
             text::to_text(&analysis, 3);
-            json::to_json(&analysis).unwrap();
+            json::write_json(&analysis, Some(3), std::io::sink()).unwrap();
             page::write_page(&analysis, std::io::sink()).unwrap();
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use poolscope_profiler::faces::{flamegraph, json, pprof, text};
+use poolscope_profiler::findings::Facts;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::model::accounting::Accounting;
@@ -53,7 +54,8 @@ fn read_with_everything(file: &TempSegment, builder: &mut ProfileBuilder) -> boo
         }
         flamegraph::write_flamegraph(&profile, Metric::InUseBytes, "fuzz", std::io::sink()).expect("is written");
         text::sites_text(&profile, 10);
-        json::to_json(&snapshot, &profile).expect("is made");
+        let facts = Facts::of(&snapshot, Some(&profile));
+        json::write_json(&facts, &profile, Some(3), std::io::sink()).expect("is written");
         let leaks = LeakReport::new(&snapshot, &profile, &Suppressions::defaults());
         leaks.to_text();
         leaks.to_json().expect("is made");

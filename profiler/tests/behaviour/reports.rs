@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use poolscope_profiler::faces::{json, text};
+use poolscope_profiler::findings::Facts;
 use poolscope_profiler::leaks::LeakReport;
 use poolscope_profiler::leaks::suppressions::Suppressions;
 use poolscope_profiler::{Profile, ProfileBuilder};
@@ -56,8 +57,16 @@ fn the_table_of_call_sites() {
 #[test]
 fn the_model_as_json() {
     let (snapshot, profile) = named(&sample());
-    let json = json::to_json(&snapshot, &profile).expect("is made");
-    insta::assert_snapshot!("model_json", json);
+    let json = |rows| {
+        let mut json = Vec::new();
+        json::write_json(&Facts::of(&snapshot, Some(&profile)), &profile, rows, &mut json).expect("is written");
+        String::from_utf8(json).expect("is text")
+    };
+    insta::assert_snapshot!("model_json", json(None).trim_end());
+    let first: serde_json::Value = serde_json::from_str(&json(Some(1))).expect("is JSON");
+    let written = first["sites"].as_array().expect("has sites").len();
+    assert!((1..profile.sites.len()).contains(&written), "{first:#}");
+    assert_eq!(first["sites_left_out"], profile.sites.len() - written);
 }
 
 #[test]

@@ -57,10 +57,14 @@ pub(crate) struct Report {
     /// Watch a process for so many seconds, to see which of its call sites grow
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
-    /// Sites in each table
-    #[arg(long, value_name = "N", default_value = "10")]
-    rows: usize,
+    /// Sites in each table [default: 10]; with --json, those that are among so many by one of the tables' figures
+    /// [default: all]
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
 }
+
+/// Sites in each table of a text.
+const ROWS: usize = 10;
 
 fn parse_time(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds: write 30 or 0.5".to_owned())?;
@@ -100,9 +104,9 @@ impl Report {
             sink::write(path, |out| page::write_page(&analysis, out))?;
         }
         if self.json {
-            sink::print(&(recording_json::to_json(&analysis)? + "\n"))?;
+            sink::write(Path::new("-"), |out| recording_json::write_json(&analysis, self.rows, out))?;
         } else if self.html.is_none() {
-            sink::print(&text::to_text(&analysis, self.rows))?;
+            sink::print(&text::to_text(&analysis, self.rows.unwrap_or(ROWS)))?;
         }
         Ok(0)
     }
@@ -146,12 +150,13 @@ impl Report {
             facts.watched_ns = tracker.watched_ns();
         }
         if self.json {
-            sink::print(&(json::watched_to_json(&facts, &profile)? + "\n"))?;
+            sink::write(Path::new("-"), |out| json::write_json(&facts, &profile, self.rows, out))?;
             return Ok(0);
         }
-        let mut out = sites_text(&profile, self.rows);
+        let rows = self.rows.unwrap_or(ROWS);
+        let mut out = sites_text(&profile, rows);
         if self.watch.is_some() {
-            out += &growth_text(&facts, &profile, self.rows);
+            out += &growth_text(&facts, &profile, rows);
         }
         let findings = facts.findings();
         if !findings.is_empty() {

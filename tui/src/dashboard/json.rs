@@ -45,7 +45,7 @@ impl<'a> TopJson<'a> {
         // The last reading may not say where the memory is: the kernel is not asked at each one.
         let facts = Facts { accounting: model.accounting, ..Facts::of(&model.snapshot, Some(&model.whole)) };
         TopJson {
-            report: ProcessReport::new(&facts, profile),
+            report: ProcessReport::new(&facts, profile, None),
             uptime_seconds: model.uptime.map(|uptime| uptime.as_secs_f64()),
             rates: model.rates.map(|rates| RatesJson {
                 allocated_bytes_per_second: rates.alloc_bytes,

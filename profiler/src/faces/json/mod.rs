@@ -5,7 +5,8 @@
 //! estimated. Times are integers in nanoseconds, sizes in bytes. A call site's `frames` are innermost first, each with
 //! `function`, `file`, `line` and `inlined`; its `function` is the one of them that asked for the memory, by which
 //! tables name it. `tiers` has a field for each of [`poolscope_wire::TIER_COUNTERS`]; `memory` is null for a process
-//! that is gone; `hit_rate` is null before the first allocation.
+//! that is gone; `hit_rate` is null before the first allocation. `sites_left_out` is 0 unless somebody asked for the
+//! first sites alone.
 //!
 //! `in_use` and `allocated` are those of host memory. Each site says of which `kind` its memory is (`host`, `device`,
 //! `pinned`) and the number of its `device`, null for the host's. `devices` has the pools of device memory, with a
@@ -22,32 +23,34 @@
 pub mod devices;
 pub mod difference;
 pub mod facts;
+pub(crate) mod first;
 #[cfg(feature = "schema")]
 pub mod schema;
 
+use std::io::{self, Write};
+
 use poolscope_wire::{TIER_COUNTERS, TierCounter};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::build::site_name::SiteName;
 use crate::faces::json::devices::PoolJson;
 use crate::faces::json::facts::{FactsJson, GrowthJson};
+use crate::faces::json::first::among_first;
 use crate::findings::Facts;
 use crate::model::holders::Holders;
 use crate::model::memory::Memory;
 use crate::model::profile::{Frame, Profile, Site};
-use crate::model::snapshot::{Amount, DevicePool, Snapshot};
+use crate::model::snapshot::{Amount, DevicePool};
 
 /// The version of the JSON, in its field `version`.
 const JSON_VERSION: u32 = 1;
 
-/// A snapshot and its profile as JSON.
-pub fn to_json(snapshot: &Snapshot, profile: &Profile) -> serde_json::Result<String> {
-    watched_to_json(&Facts::of(snapshot, Some(profile)), profile)
-}
-
-/// The same with what was learnt by watching the process: `facts` are of this profile.
-pub fn watched_to_json(facts: &Facts<'_>, profile: &Profile) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&ProcessReport::new(facts, profile))
+/// Writes a snapshot and its profile as JSON, with what was learnt by watching the process: `facts` are of this profile.
+/// With `rows`, of each memory the sites that are among so many by what is in use, by what was allocated or by how they
+/// grow.
+pub fn write_json(facts: &Facts<'_>, profile: &Profile, rows: Option<usize>, mut out: impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut out, &ProcessReport::new(facts, profile, rows))?;
+    out.write_all(b"\n")
 }
 
 /// What is written of a process, for those that write more beside it.
@@ -71,6 +74,8 @@ pub struct ProcessReport<'a> {
     threads: Vec<ThreadJson>,
     devices: Vec<DeviceJson<'a>>,
     sites: Vec<SiteJson<'a>>,
+    /// Sites that are not written.
+    sites_left_out: usize,
 }
 
 #[derive(Serialize)]
@@ -201,23 +206,36 @@ pub(crate) struct StackJson<'a> {
     /// The function that asked for memory, as tables name the site.
     function: Option<&'a str>,
     /// Innermost first.
-    frames: Vec<FrameJson<'a>>,
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<FrameJson<'a>>"))]
+    frames: FramesJson<'a>,
+}
+
+/// Frames, which are looked up as they are written: many stacks have more of them than fit in memory.
+enum FramesJson<'a> {
+    OfSite(&'a Profile, &'a Site),
+    These(&'a [Frame]),
+}
+
+impl Serialize for FramesJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            FramesJson::OfSite(profile, site) => serializer.collect_seq(profile.frames(site).map(FrameJson::from)),
+            FramesJson::These(frames) => serializer.collect_seq(frames.iter().map(FrameJson::from)),
+        }
+    }
 }
 
 impl<'a> StackJson<'a> {
     pub(crate) fn new(profile: &'a Profile, site: &'a Site) -> Self {
         Self {
             function: SiteName::of(profile, site).map(|name| name.function.name.as_str()),
-            frames: profile.frames(site).map(FrameJson::from).collect(),
+            frames: FramesJson::OfSite(profile, site),
         }
     }
 
     /// Of what is no profile's any more: the functions, and which of them asked for memory.
     pub(crate) fn of_frames(frames: &'a [Frame], asked: usize) -> Self {
-        Self {
-            function: frames.get(asked).map(|frame| frame.name.as_str()),
-            frames: frames.iter().map(FrameJson::from).collect(),
-        }
+        Self { function: frames.get(asked).map(|frame| frame.name.as_str()), frames: FramesJson::These(frames) }
     }
 }
 
@@ -243,9 +261,16 @@ impl From<Amount> for AmountJson {
 }
 
 impl<'a> ProcessReport<'a> {
-    /// Of what is known of a process and its profile.
-    pub fn new(facts: &Facts<'a>, profile: &'a Profile) -> Self {
+    /// Of what is known of a process and its profile, with the first `rows` sites or with all ([`write_json`]).
+    pub fn new(facts: &Facts<'a>, profile: &'a Profile, rows: Option<usize>) -> Self {
         let snapshot = facts.snapshot;
+        let written = among_first(
+            &profile.sites,
+            rows,
+            &[&|at| profile.sites[at].in_use.bytes, &|at| profile.sites[at].allocated.bytes, &|at| {
+                facts.growths.get(at).map_or(0.0, |growth| growth.slope.per_minute())
+            }],
+        );
         let age = |site: &Site| {
             let moment_ns = snapshot.moment_ns().filter(|_| site.oldest_ns > 0)?;
             Some(moment_ns.saturating_sub(site.oldest_ns) as f64 / 1e9)
@@ -315,10 +340,10 @@ impl<'a> ProcessReport<'a> {
                 })
                 .collect(),
             devices: snapshot.devices.iter().map(|pool| DeviceJson::new(pool, profile)).collect(),
-            sites: profile
-                .sites
-                .iter()
-                .enumerate()
+            sites_left_out: profile.sites.len() - written.len(),
+            sites: written
+                .into_iter()
+                .map(|at| (at, &profile.sites[at]))
                 .map(|(at, site)| SiteJson {
                     kind: site.place.kind().name(),
                     device: site.place.device(),

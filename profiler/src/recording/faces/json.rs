@@ -3,24 +3,30 @@
 //! Field names are stable: a field is never renamed or given another meaning, and new ones may be added. Counts are
 //! objects `{"objects": integer, "bytes": integer}`; times are microseconds since the recording began. A site's
 //! `function` and `frames` are as in [`json`](crate::faces::json). Its `freed` is what was freed of what it
-//! allocated, its `freed_here` what it freed itself; that one is there if `free_stacks` is true.
+//! allocated, its `freed_here` what it freed itself; that one is there if `free_stacks` is true. `sites_left_out` is 0
+//! unless somebody asked for the first sites alone.
 //!
 //! What stands at the top is of host memory. `devices` has an object for the memory of each device, and for that which
 //! is pinned for one, with the same fields and its `streams`.
 
+use std::io::{self, Write};
+
 use serde::Serialize;
 
 use crate::faces::json::StackJson;
+use crate::faces::json::first::{Figure, among_first};
+use crate::model::profile::Site;
 use crate::recording::faces::labels::View;
 use crate::recording::file::reader::Tail;
-use crate::recording::replay::analysis::{Analysis, Count, PartFigures, StreamFigures};
+use crate::recording::replay::analysis::{Analysis, Count, Figures, PartFigures, StreamFigures};
 
 /// The version of the JSON, in its field `version`.
 const JSON_VERSION: u32 = 2;
 
-/// The report as JSON.
-pub fn to_json(analysis: &Analysis) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&Report::new(analysis))
+/// Writes the report as JSON. With `rows`, of each memory the stacks that are among so many by a figure that tables have.
+pub fn write_json(analysis: &Analysis, rows: Option<usize>, mut out: impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut out, &Report::new(analysis, rows))?;
+    out.write_all(b"\n")
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -79,6 +85,8 @@ struct MemoryJson<'a> {
     timeline: TimelineJson,
     threads: Vec<ThreadJson<'a>>,
     sites: Vec<SiteJson<'a>>,
+    /// Sites of this memory that are not written.
+    sites_left_out: usize,
 }
 
 #[derive(Serialize)]
@@ -238,10 +246,13 @@ struct SiteJson<'a> {
 }
 
 impl<'a> MemoryJson<'a> {
-    fn new(view: View<'a>) -> Self {
+    /// With those sites of the memory that are `written`.
+    fn new(view: View<'a>, written: &[usize]) -> Self {
         let View { analysis, memory } = view;
         // Each stack, as whoever reads it by a program may put them together by other names.
-        let sites = analysis.profile.sites.iter().zip(&analysis.sites).filter(|(site, _)| site.place == memory.place);
+        let of_memory = |site: &Site| site.place == memory.place;
+        let written = written.iter().map(|&at| (&analysis.profile.sites[at], &analysis.sites[at]));
+        let sites = written.filter(|(site, _)| of_memory(site));
         let sites = sites.map(|(site, figures)| SiteJson {
             stack: StackJson::new(&analysis.profile, site),
             incomplete: site.incomplete,
@@ -256,6 +267,8 @@ impl<'a> MemoryJson<'a> {
             nearly_empty_pages: figures.sparse.into(),
             held_free_bytes: figures.held_free,
         });
+        let sites: Vec<SiteJson<'_>> = sites.collect();
+        let all = analysis.profile.sites.iter().filter(|site| of_memory(site)).count();
         let threads = memory.threads.iter().enumerate().map(|(at, figures)| {
             let known = analysis.summary.threads.get(at);
             ThreadJson {
@@ -290,13 +303,14 @@ impl<'a> MemoryJson<'a> {
                 frees: memory.timeline.iter().map(|span| span.frees).collect(),
             },
             threads: threads.collect(),
-            sites: sites.collect(),
+            sites_left_out: all - sites.len(),
+            sites,
         }
     }
 }
 
 impl<'a> DeviceJson<'a> {
-    fn new(view: View<'a>) -> Self {
+    fn new(view: View<'a>, written: &[usize]) -> Self {
         let memory = view.memory;
         let stream =
             |it: &StreamFigures| StreamJson { handle: it.handle, allocated: it.allocated.into(), frees: it.frees };
@@ -307,14 +321,25 @@ impl<'a> DeviceJson<'a> {
             found_out_frees: memory.lost_frees,
             unfollowed: memory.unfollowed,
             parts: memory.parts.iter().map(PartJson::from).collect(),
-            memory: MemoryJson::new(view),
+            memory: MemoryJson::new(view, written),
             streams: memory.streams.iter().map(stream).collect(),
         }
     }
 }
 
 impl<'a> Report<'a> {
-    fn new(analysis: &'a Analysis) -> Self {
+    fn new(analysis: &'a Analysis, rows: Option<usize>) -> Self {
+        let of = |count: fn(&Figures) -> u64| move |at: usize| count(&analysis.sites[at]) as f64;
+        let figures = [
+            of(|site| site.peak.bytes),
+            of(|site| site.allocated.bytes),
+            of(|site| site.temporary.bytes),
+            of(|site| site.at_end.bytes),
+            of(|site| site.at_end.bytes.saturating_sub(site.at_start.bytes)),
+            of(|site| site.freed_here.bytes),
+            of(|site| site.held_free),
+        ];
+        let written = &among_first(&analysis.profile.sites, rows, &figures.each_ref().map(|of| of as Figure<'_>));
         let session = &analysis.session;
         let summary = &analysis.summary;
         let host = analysis.host();
@@ -345,7 +370,7 @@ impl<'a> Report<'a> {
             end_us: analysis.end_us,
             from_us: analysis.question.from_us,
             to_us: analysis.question.to_us.min(analysis.end_us),
-            host: MemoryJson::new(View { analysis, memory: host }),
+            host: MemoryJson::new(View { analysis, memory: host }, written),
             pages: PagesJson {
                 page_bytes: analysis.pages.page_bytes,
                 pages: analysis.pages.pages,
@@ -354,7 +379,11 @@ impl<'a> Report<'a> {
                 tenths: analysis.pages.tenths,
                 unplaced_blocks: analysis.pages.unplaced,
             },
-            devices: analysis.devices().iter().map(|memory| DeviceJson::new(View { analysis, memory })).collect(),
+            devices: analysis
+                .devices()
+                .iter()
+                .map(|memory| DeviceJson::new(View { analysis, memory }, written))
+                .collect(),
         }
     }
 }
