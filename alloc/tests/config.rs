@@ -23,6 +23,7 @@ fn header() -> Header {
 #[test]
 fn what_can_change_changes_at_once_and_readers_see_it() {
     assert_eq!(header().period_bytes, 512 << 10);
+    assert_eq!(header().flags & flags::SERVES_MALLOC, 0, "only what Rust asks for comes from the pool");
     poolscope_alloc::config().period(4096).thread_cache(64 << 10).gc_ms(None).keep(false).apply().unwrap();
     let now = config::current();
     assert_eq!((now.period(), now.thread_cache(), now.gc_ms()), (4096, 64 << 10, None));

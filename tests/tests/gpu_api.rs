@@ -304,14 +304,17 @@ fn without_memory_the_error_names_the_functions_of_python_that_hold_it() {
                 kept = load_weights(6), keep_activations()\n\
                 assert not library.poolscope_gpu_alloc(0, 500 << 20, None)\n\
                 print(library.poolscope_gpu_error().decode())";
-    let pool = Pool::new();
-    let program = python(code).env("POOLSCOPE_GPU_DEVICE", "sim:1073741824").env("LD_PRELOAD", library());
-    let said = program.env("POOLSCOPE_DIR", pool.segment_dir()).run().success().stdout;
-    let holders: Vec<_> = said.lines().filter_map(|line| line.trim().strip_prefix("held by stack: ")).collect();
-    let [weights, activations] = holders[..] else { panic!("two functions hold memory: {said}") };
-    assert!(weights.starts_with("600.0 MiB in 6 blocks: "), "{said}");
-    assert!(weights.contains("load_weights (<string>:4) < <module> (<string>:7)"), "{said}");
-    assert!(activations.ends_with(": keep_activations (<string>:6) < <module> (<string>:7)"), "{said}");
+    for preloaded in [false, true] {
+        let pool = Pool::new();
+        let program = python(code).env("POOLSCOPE_GPU_DEVICE", "sim:1073741824");
+        let program = if preloaded { program.env("LD_PRELOAD", library()) } else { program };
+        let said = program.env("POOLSCOPE_DIR", pool.segment_dir()).run().success().stdout;
+        let holders: Vec<_> = said.lines().filter_map(|line| line.trim().strip_prefix("held by stack: ")).collect();
+        let [weights, activations] = holders[..] else { panic!("two functions hold memory: {said}") };
+        assert!(weights.starts_with("600.0 MiB in 6 blocks: "), "{said}");
+        assert!(weights.contains("load_weights (<string>:4) < <module> (<string>:7)"), "{said}");
+        assert!(activations.ends_with(": keep_activations (<string>:6) < <module> (<string>:7)"), "{said}");
+    }
 }
 
 /// Python code with `samples/python` at hand.

@@ -83,7 +83,7 @@ mod tests;
 pub use entry::{Caller, capture, capture_anew, capture_known};
 pub use footprints::Footprints;
 pub use modules::{
-    MAX_MODULES, ModuleInfo, PATH_MAX, is_loaded, module, module_count, module_generation, on_later_module, symbol,
+    MAX_MODULES, ModuleInfo, PATH_MAX, is_loaded, module, module_count, module_generation, on_module, symbol,
 };
 pub use quick::{Found, capture_quickly, complete, hash};
 pub use stack::ThreadState;

@@ -375,26 +375,26 @@ fn add(object: &Object) -> Module {
     // Only now: this may free.
     drop(left);
     let Some(entry) = TABLE.entry(usize::from(index)) else { return unlisted };
-    if is_new && !entry.stays {
+    if is_new {
         tell_of(index);
     }
     entry.module()
 }
 
-/// What is called with the index of each module that the program has loaded later; null for nothing.
-static ON_LATER_MODULE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// What is called with the index of each module; null for nothing.
+static ON_MODULE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Has `see` be called with the index of each module from now on that frames are seen in and that was not there at the
-/// start: once, by a thread that has a frame in it. No lock is held; what `see` allocates is a capture's.
-pub fn on_later_module(see: fn(usize)) {
-    ON_LATER_MODULE.store(see as *mut (), Ordering::Release);
+/// Has `see` be called with the index of each module that frames are seen in from now on: once, by a thread that has a
+/// frame in it. No lock is held; what `see` allocates is a capture's.
+pub fn on_module(see: fn(usize)) {
+    ON_MODULE.store(see as *mut (), Ordering::Release);
 }
 
 #[cold]
 fn tell_of(index: u16) {
-    let see = ON_LATER_MODULE.load(Ordering::Acquire);
+    let see = ON_MODULE.load(Ordering::Acquire);
     if !see.is_null() {
-        // SAFETY: what `on_later_module` has stored.
+        // SAFETY: what `on_module` has stored.
         let see = unsafe { core::mem::transmute::<*mut (), fn(usize)>(see) };
         see(usize::from(index));
     }

@@ -141,12 +141,14 @@ pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(us
     match rule {
         word::END => Step::End { by_fp: false },
         _ if pc == 0 => Step::Past,
-        _ if !cfg!(target_arch = "x86_64") => step_by_fp(rule, at, end),
-        _ => Step::Lost,
+        _ => step_by_fp(rule, at, end),
     }
 }
 
-/// A step by a frame pointer that does not point at the end of its frame, as AArch64's compilers have it.
+/// A step by a frame pointer that does not point at the end of its frame, as AArch64's compilers have it, and libffi's
+/// calls.
+#[cold]
+#[inline(never)]
 fn step_by_fp(rule: u64, at: Caller, end: usize) -> Step {
     let Rule::Offset { base: Base::Fp, cfa, fp: saved @ 16.. } = Rule::from_word(rule) else { return Step::Lost };
     let next = at.fp.wrapping_add(cfa as usize);

@@ -30,7 +30,10 @@ unsafe extern "C" {
 pub fn begin() {
     // SAFETY: words that are written before any code of the library runs, and never again.
     let addresses = unsafe { ADDRESSES };
-    if addresses != [0; 2] {
+    if addresses == [0; 2] {
+        // SAFETY: nothing is found.
+        unsafe { pool::interpreter::tell(None) };
+    } else {
         look_up();
     }
 }
@@ -40,5 +43,5 @@ pub fn begin() {
 fn look_up() {
     // SAFETY: what is found is of the first CPython and the first Ruby that the loader has, which the program or a
     // library that it began with is, or needs.
-    unsafe { pool::interpreter::begin(&find) };
+    unsafe { pool::interpreter::tell(Some(&find)) };
 }

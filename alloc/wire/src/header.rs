@@ -109,6 +109,8 @@ pub mod flags {
     pub const FORKED: u32 = 2;
     /// The pool is part of the executable: of several pools of a process, this one is the program's own.
     pub const IN_EXECUTABLE: u32 = 4;
+    /// The pool is what the process calls by `malloc`.
+    pub const SERVES_MALLOC: u32 = 8;
 }
 
 record! {

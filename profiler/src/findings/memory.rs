@@ -37,6 +37,10 @@ pub(super) fn more_than_in_use(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
             "are free pages: a smaller POOLSCOPE_SCAVENGE_MS gives them back sooner, malloc_trim at once".to_owned()
         }
         Part::Metadata => "are the pool's own: a larger POOLSCOPE_PERIOD keeps fewer samples".to_owned(),
+        _ if !facts.snapshot.serves_malloc => {
+            "are not the pool's: what is asked of other allocators, stacks, globals, and what the program maps itself"
+                .to_owned()
+        }
         _ => match MAPS_ITSELF.iter().filter(|of| of.is_there(facts)).map(|of| of.why).collect::<Vec<_>>() {
             known if known.is_empty() => {
                 "are not the pool's: stacks, globals, and what the program maps itself".to_owned()
@@ -165,6 +169,9 @@ mod tests {
             )
         );
         set(&mut snapshot, TierCounter::PageHeapFree, 0);
+        let said = sentence(&snapshot, rule).expect("is said");
+        assert!(said.contains("are not the pool's: what is asked of other allocators, stacks"), "{said}");
+        snapshot.serves_malloc = true;
         let said = sentence(&snapshot, rule).expect("is said");
         assert!(said.contains("are not the pool's: stacks"), "{said}");
         snapshot.process.exe = "/usr/bin/python3.11".into();

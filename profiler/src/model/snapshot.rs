@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub period_bytes: u64,
     /// Every allocation is recorded: figures are exact, not estimates.
     pub exact: bool,
+    /// The pool is what the process calls by `malloc`. Before glibc 2.35 that is not known.
+    pub serves_malloc: bool,
     /// Bytes of a page of the page heap.
     pub page_bytes: u64,
     /// When the process had most host memory in use, if it has freed much since ([`Stack::peak`]); `None` if it never

@@ -219,3 +219,50 @@ fn any_call_path_through_frame_pointers_is_seen_as_usual_captures_see_it() {
     }
     tracer.assert_by_rules();
 }
+
+/// A function whose frame pointer points into the middle of its frame, as that of libffi's calls does.
+#[cfg(target_arch = "x86_64")]
+mod in_the_middle {
+    use super::*;
+
+    core::arch::global_asm!(
+        ".pushsection .text",
+        ".globl poolscope_capture_test_in_the_middle",
+        ".hidden poolscope_capture_test_in_the_middle",
+        ".type poolscope_capture_test_in_the_middle, @function",
+        "poolscope_capture_test_in_the_middle:",
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "sub rsp, 16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa rbp, 32",
+        "sub rsp, 64",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "call rax",
+        "lea rsp, [rbp + 16]",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        ".popsection",
+    );
+
+    unsafe extern "C" {
+        #[link_name = "poolscope_capture_test_in_the_middle"]
+        fn call(f: extern "C" fn(*mut c_void), p: *mut c_void);
+    }
+
+    #[test]
+    fn a_frame_pointer_that_points_into_its_frame_is_no_reason_to_ask_tables_each_time() {
+        let mut tracer = Tracer::new();
+        for _ in 0..500 {
+            // SAFETY: it passes the variable on.
+            unsafe { call(look, (&raw mut tracer).cast()) };
+        }
+        tracer.assert_by_rules();
+        assert!(tracer.known > tracer.captures * 9 / 10, "{} of {}", tracer.known, tracer.captures);
+    }
+}

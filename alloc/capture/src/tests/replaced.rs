@@ -1,6 +1,6 @@
 //! Libraries that come and go.
 use super::*;
-use crate::{Symbol, is_loaded, module, module_count, module_generation, on_later_module, symbol};
+use crate::{Symbol, is_loaded, module, module_count, module_generation, on_module, symbol};
 use std::ffi::{CString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -98,7 +98,7 @@ fn a_library_of_which_a_frame_is_seen_first_is_told_with_its_symbols() {
         return;
     }
     let _guard = LOADING.lock();
-    on_later_module(note);
+    on_module(note);
     let library = build("told", 30);
     let (address, ..) = call(&library);
     // It may have another place or record then.

@@ -1,24 +1,24 @@
 //! What a program says of the interpreter that it has, and asks of the functions in stacks.
 
-use core::ffi::CStr;
-
 use poolscope_wire::script::{Call, Function};
 
 use crate::entry::{self, Entry};
 use crate::kernel::message::decimal;
 use crate::sampler;
-use crate::script::{self, Since};
+use crate::script;
 
 pub use poolscope_capture::Symbol;
 
-/// Says that the program began with an interpreter: from now on stacks have the functions that CPython and Ruby run, if
-/// `find` finds them and their versions are known. Those that the program loads later are found without.
+pub use crate::script::Find;
+
+/// Says whether the program began with an interpreter, where somebody knows that: from now on stacks have the functions
+/// that CPython and Ruby run, if `find` finds them and their versions are known. All others are found without.
 ///
 /// # Safety
 /// What `find` finds is of at most one CPython and one Ruby, which are loaded and stay.
-pub unsafe fn begin(find: &dyn Fn(&CStr) -> Option<Symbol>) {
+pub unsafe fn tell(find: Option<Find<'_>>) {
     // SAFETY: the caller's promise.
-    unsafe { script::begin(find, Since::Start) };
+    unsafe { script::tell(find) };
 }
 
 /// Calls `f` with the function that a word of a stack is a call of, and with the line that it was at; false if it is an

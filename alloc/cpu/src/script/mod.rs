@@ -4,9 +4,10 @@
 //! as it allocates, so that nobody changes it meanwhile: no lock is needed, and none is taken. Where a thread runs
 //! functions of both, Python's are read.
 //!
-//! An interpreter that the program loads later, as a server loads one with a plugin, is found when the first frame in
-//! its module is seen. It may be unloaded as well: so it is asked only by a thread in whose stack its module is, while
-//! that is the one that was found.
+//! The library that is preloaded asks the loader at the start whether there is one. Any other is found when the first
+//! frame in its module is seen: one that the program loads later, as a server loads one with a plugin, or that of a
+//! process in which a library has the pool for itself. What is loaded later may be unloaded as well: so it is asked only
+//! by a thread in whose stack its module is, while that is the one that was found.
 
 pub mod python;
 pub mod ruby;
@@ -143,18 +144,38 @@ pub fn is_there() -> bool {
     THERE.load(Ordering::Relaxed)
 }
 
-/// Has interpreters be found in modules that the program loads later.
+/// Somebody has said whether the program began with one.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Has interpreters be found in modules.
 pub fn start() {
-    poolscope_capture::on_later_module(look_at);
+    poolscope_capture::on_module(look_at);
 }
 
-/// Looks whether a module that the program has loaded, and in which the calling thread has a frame, is an interpreter's.
+/// Looks whether a module in which the calling thread has a frame is an interpreter's.
 #[cold]
 fn look_at(index: usize) {
+    let stays = poolscope_capture::module(index).is_some_and(|module| module.stays);
+    if stays && TOLD.load(Ordering::Relaxed) {
+        return;
+    }
     // SAFETY: there is a frame in it.
     let find = |name: &CStr| unsafe { poolscope_capture::symbol(index, name) };
+    let since = if stays { Since::Start } else { Since::Loaded(index) };
     // SAFETY: as above.
-    unsafe { begin(&find, Since::Loaded(index)) };
+    unsafe { begin(&find, since) };
+}
+
+/// Says whether the program began with an interpreter, and which: the one that `find` finds.
+///
+/// # Safety
+/// As for [`begin`], of what is there from the start.
+pub unsafe fn tell(find: Option<Find<'_>>) {
+    TOLD.store(true, Ordering::Relaxed);
+    if let Some(find) = find {
+        // SAFETY: the caller's promise.
+        unsafe { begin(find, Since::Start) };
+    }
 }
 
 /// Says that the program has the interpreters that `find` finds, if there are any. Nothing comes of one that is not known,
@@ -162,7 +183,7 @@ fn look_at(index: usize) {
 ///
 /// # Safety
 /// What `find` finds is of at most one CPython and one Ruby, and loaded as long as `since` says.
-pub unsafe fn begin(find: Find<'_>, since: Since) {
+unsafe fn begin(find: Find<'_>, since: Since) {
     // SAFETY: the caller's promise.
     let is_any = unsafe { python::begin(find, since) | ruby::begin(find, since) };
     if is_any {

@@ -494,6 +494,12 @@ pub fn finish() {
     }
 }
 
+/// Whether a function of the process is part of what the pool is part of.
+fn has_in_its_module(function: *const ()) -> bool {
+    let own = poolscope_capture::module_range(fill_header as *const () as usize);
+    own.is_some_and(|own| own.contains(&(function as usize)))
+}
+
 fn fill_header(header: &mut Header, identity: Identity, start: Start, regions: [RegionEntry; REGION_COUNT]) {
     header.version = VERSION;
     header.header_len = HEADER_LEN as u32;
@@ -501,7 +507,8 @@ fn fill_header(header: &mut Header, identity: Identity, start: Start, regions: [
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
     header.flags = flag(identity.exact, flags::EXACT)
         | flag(identity.forked, flags::FORKED)
-        | flag(os::is_in_executable(fill_header as *const ()), flags::IN_EXECUTABLE);
+        | flag(os::is_in_executable(fill_header as *const ()), flags::IN_EXECUTABLE)
+        | flag(has_in_its_module(libc::malloc as *const ()), flags::SERVES_MALLOC);
     header.pid = os::process_id();
     header.generation = identity.generation;
     header.start_realtime_ns = os::clock_ns(libc::CLOCK_REALTIME);

@@ -261,6 +261,7 @@ impl SegmentReader {
             taken_realtime_ns: realtime_ns(),
             period_bytes: header.period_bytes.max(1),
             exact: header.flags & flags::EXACT != 0,
+            serves_malloc: header.flags & flags::SERVES_MALLOC != 0,
             page_bytes: header.page_bytes,
             peak,
             device_peaks,
