@@ -38,7 +38,7 @@ use crate::small::{
     size_of,
 };
 use crate::watch::hooks::{self, Quiet};
-use crate::watch::sampling::Place;
+use crate::watch::sampling::{Lives, Place};
 use crate::watch::{NoRecorder, Recorder, Stats};
 use background::Background;
 use core::{Core, InUse};
@@ -112,6 +112,7 @@ impl<D: Device> Pool<D> {
             core: Mutex::new(core),
             recorder,
             records: Mutex::default(),
+            lives: Lives::new(),
             pinned: OnceLock::new(),
             making_pinned: Mutex::new(()),
             falls_back: AtomicBool::new(config.pinned_fallback),

@@ -8,19 +8,29 @@
 use crate::large::AddressMap;
 use crate::small::{PAGE, Pages};
 use crate::watch::Token;
+use crate::watch::sampling::Count;
+
+/// What is known of a recorded block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The recorder's.
+    pub token: Token,
+    /// Where its free is counted.
+    pub count: Count,
+}
 
 /// The recorded blocks of a pool.
 #[derive(Default)]
 pub struct Records {
-    tokens: AddressMap<Token>,
+    blocks: AddressMap<Record>,
     /// How many begin on a page, of pages that have had a small one that is no slab's since the page had none.
     on_page: AddressMap<u32>,
 }
 
 impl Records {
     /// Notes that a block of so many bytes is recorded.
-    pub fn add(&mut self, pages: &Pages, address: u64, bytes: u64, token: Token) {
-        self.tokens.insert(address, token);
+    pub fn add(&mut self, pages: &Pages, address: u64, bytes: u64, record: Record) {
+        self.blocks.insert(address, record);
         let page = address / PAGE * PAGE;
         if bytes < PAGE {
             if pages.is_shared_slab(page) {
@@ -35,22 +45,22 @@ impl Records {
         pages.set_recorded(page, true);
     }
 
-    /// The token of a block that is about to be freed, if it is recorded.
-    pub fn take(&mut self, pages: &Pages, address: u64) -> Option<Token> {
-        let token = self.tokens.remove(&address)?;
+    /// What is known of a block that is about to be freed, if it is recorded.
+    pub fn take(&mut self, pages: &Pages, address: u64) -> Option<Record> {
+        let record = self.blocks.remove(&address)?;
         let page = address / PAGE * PAGE;
         if pages.is_shared_slab(page) {
-            return Some(token);
+            return Some(record);
         }
         if let Some(count) = self.counted(page) {
             *count -= 1;
             if *count > 0 {
-                return Some(token);
+                return Some(record);
             }
             self.on_page.remove(&page);
         }
         pages.set_recorded(page, false);
-        Some(token)
+        Some(record)
     }
 
     /// The number of a page, if its blocks are counted.

@@ -16,6 +16,7 @@ use crate::small::{CLASSES, Pages};
 use crate::streams::LaneId;
 use crate::watch::Recorder;
 use crate::watch::hooks::Watched;
+use crate::watch::sampling::Lives;
 
 /// Nanoseconds after which a stream that the program does not name any more is taken for idle, or for gone.
 const IDLE_STREAM: u64 = 100_000_000;
@@ -74,6 +75,8 @@ pub(super) struct Shared<D: Device> {
     pub(super) recorder: Arc<dyn Recorder>,
     /// Taken alone, so that samples of one thread don't keep the others from memory.
     pub(super) records: Mutex<Records>,
+    /// Which places' blocks stay.
+    pub(super) lives: Lives,
     /// The device's pinned memory, once it was asked for.
     pub(super) pinned: OnceLock<Box<Pool<Pinned>>>,
     /// Held by who makes it.

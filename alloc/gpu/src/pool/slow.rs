@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::caches::Refill;
 use super::core::Core;
+use super::records::Record;
 use super::shared::{Shared, lock};
 use super::{Pool, PoolError, Step};
 use crate::delays;
@@ -16,7 +17,7 @@ use crate::small::{
 use crate::streams::LaneId;
 use crate::watch::Sample;
 use crate::watch::hooks::{self, Event, Moment, Quiet};
-use crate::watch::sampling::{Charged, LARGE, Place};
+use crate::watch::sampling::{Charged, Drawn, LARGE, Place};
 
 /// How a small request was served.
 enum Served {
@@ -24,8 +25,8 @@ enum Served {
     Block(Result<u64, PoolError>),
     /// Not from slabs: the block, if free memory had it; and the class and lane that it would have had.
     AsLarge(Option<u64>, usize, LaneId),
-    /// Not yet: it is a sample of this class and lane, which stands for so much, and of which several lie on a page.
-    Sample(usize, LaneId, u64),
+    /// Not yet: it is a sample of this class and lane, of which several lie on a page.
+    Sample(usize, LaneId, Drawn),
 }
 
 impl<D: Device> Pool<D> {
@@ -95,35 +96,35 @@ impl<D: Device> Pool<D> {
             let lane = stream_cache.last.1?;
             let class = class_of(size.max(stream_cache.limits.alignment));
             let bytes = size_of(class);
-            let weight = stream_cache.budgets.decide(class, bytes, place, &*shared.recorder);
+            let drawn = stream_cache.budgets.decide(class, bytes, place, (&*shared.recorder, &shared.lives));
             cache.counters.set_period(stream_cache.budgets.in_force());
             // Only blocks that share pages with others need slabs of their own.
-            if let Some(weight) = weight.filter(|_| bytes < PAGE) {
+            if let Some(drawn) = drawn.filter(|_| bytes < PAGE) {
                 // SAFETY: as above; the version was seen just now.
                 let Some(address) = (unsafe { cache.lists() }).take_recorded(lane, class) else {
-                    return Some((Served::Sample(class, lane, weight), None));
+                    return Some((Served::Sample(class, lane, drawn), None));
                 };
                 if stream_cache.limits.count {
                     Counters::add(&cache.counters.allocations[class]);
                 }
-                return Some((Served::Block(Ok(address)), Some(weight)));
+                return Some((Served::Block(Ok(address)), Some(drawn)));
             }
             let served = match shared.refill(cache, stream_cache, lane, class, size) {
                 Ok(Refill::Block(address)) => Served::Block(Ok(address)),
                 Ok(Refill::AsLarge(address)) => Served::AsLarge(address, class, lane),
                 Err(error) => Served::Block(Err(error)),
             };
-            Some((served, weight))
+            Some((served, drawn))
         };
-        let (served, weight) = with_cache(shared.read.id, || shared.new_cache(), allocate)??;
+        let (served, drawn) = with_cache(shared.read.id, || shared.new_cache(), allocate)??;
         let block = match served {
             Served::Block(result) => result.inspect(|address| shared.read.pages.give(*address)),
             Served::AsLarge(Some(address), ..) => Ok(address),
             Served::AsLarge(None, class, lane) => self.allocate_medium(size, class, lane, stream),
-            Served::Sample(class, lane, weight) => self.allocate_sample(size, class, lane, stream, weight),
+            Served::Sample(class, lane, drawn) => self.allocate_sample(size, class, lane, stream, drawn),
         };
-        if let (Ok(address), Some(weight)) = (&block, weight) {
-            shared.record(*address, size, weight, Instant::now());
+        if let (Ok(address), Some(drawn)) = (&block, drawn) {
+            shared.record(*address, size, drawn, Instant::now());
         }
         Some(block)
     }
@@ -135,7 +136,7 @@ impl<D: Device> Pool<D> {
         class: usize,
         lane: LaneId,
         stream: Stream,
-        weight: u64,
+        drawn: Drawn,
     ) -> Result<u64, PoolError> {
         let (mut began, mut more) = (Instant::now(), Vec::new());
         let mut address = self.core().take_sampled(class, lane, stream, false, &mut more)?;
@@ -148,7 +149,7 @@ impl<D: Device> Pool<D> {
         let address = address.ok_or(PoolError::NotABlock(0))?;
         self.keep_for_samples(more, class, lane, stream);
         self.shared.read.pages.give(address);
-        self.shared.record(address, size, weight, began);
+        self.shared.record(address, size, drawn, began);
         Ok(address)
     }
 
@@ -188,10 +189,10 @@ impl<D: Device> Pool<D> {
     }
 
     pub(super) fn allocate_large(&self, size: u64, stream: Stream, place: Place) -> Result<u64, PoolError> {
-        let weight = self.shared.is_large_sample(size.clamp(1, 1 << 62), place);
+        let drawn = self.shared.is_large_sample(size.clamp(1, 1 << 62), place);
         let address = self.allocate_unrecorded(size, stream)?;
-        if let Some(weight) = weight {
-            self.shared.record(address, size, weight, Instant::now());
+        if let Some(drawn) = drawn {
+            self.shared.record(address, size, drawn, Instant::now());
         }
         Ok(address)
     }
@@ -338,23 +339,24 @@ impl<D: Device> Pool<D> {
 }
 
 impl<D: Device> Shared<D> {
-    /// Whether a large block is a sample: what it stands for.
-    fn is_large_sample(&self, bytes: u64, place: Place) -> Option<u64> {
+    /// Whether a large block is a sample.
+    fn is_large_sample(&self, bytes: u64, place: Place) -> Option<Drawn> {
         let decide = |cache: &ThreadCache| {
             // SAFETY: this is the owning thread, which has no other reference.
             let budgets = &mut unsafe { cache.stream_cache() }.budgets;
-            let weight = budgets.decide(LARGE, bytes, place, &*self.recorder);
+            let drawn = budgets.decide(LARGE, bytes, place, (&*self.recorder, &self.lives));
             cache.counters.set_period(budgets.in_force());
-            weight
+            drawn
         };
         with_cache(self.read.id, || self.new_cache(), decide)?
     }
 
     /// Tells the recorder of a block that nobody has yet, and which has taken time since `began` because of that.
-    fn record(&self, address: u64, size: u64, weight: u64, began: Instant) {
+    fn record(&self, address: u64, size: u64, Drawn { weight, place }: Drawn, began: Instant) {
         let in_use = self.usage();
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight, in_use }) {
-            lock(&self.records).add(&self.read.pages, address, size, token);
+            let record = Record { token, count: self.lives.took(place) };
+            lock(&self.records).add(&self.read.pages, address, size, record);
         }
         self.charge(Charged::Sample, began);
     }
@@ -363,7 +365,8 @@ impl<D: Device> Shared<D> {
     #[cold]
     fn forget(&self, address: u64, bytes: impl FnOnce() -> u64) {
         let began = Instant::now();
-        let Some(token) = lock(&self.records).take(&self.read.pages, address) else { return };
+        let Some(Record { token, count }) = lock(&self.records).take(&self.read.pages, address) else { return };
+        self.lives.freed(count);
         let (with, bytes) = (self.usage(), bytes());
         self.recorder.freed(token, address, [with, with.saturating_sub(bytes)]);
         self.charge(Charged::Free, began);

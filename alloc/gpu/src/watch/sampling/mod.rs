@@ -13,6 +13,7 @@
 //! scaled with the period is as good as one that was drawn with the new one. Strata take a new period up where they
 //! end. Weights follow the period; nothing is biased.
 
+mod lives;
 mod pace;
 mod strata;
 
@@ -23,10 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::watch::Recorder;
+pub use lives::{Count, Lives};
 pub use pace::Charged;
 use pace::Pace;
 pub use strata::Place;
-use strata::{Found, Passing, Strata};
+use strata::{Found, Now, Passing, Strata};
 
 /// One object, in the unit of weights.
 const OBJECT_ONE: u64 = 1 << 16;
@@ -69,6 +71,15 @@ pub struct Budgets {
 pub struct Counted(usize);
 
 const BY_CLASS: Counted = Counted(usize::MAX);
+
+/// A block that is to be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// What it stands for, in the unit of [`OBJECT_ONE`].
+    pub weight: u64,
+    /// Where it comes from.
+    pub place: Place,
+}
 
 /// What the recorder wants now.
 enum Wanted {
@@ -127,13 +138,30 @@ impl Budgets {
         }
     }
 
-    /// Whether a block is to be recorded: its weight. It is counted.
-    pub fn decide(&mut self, class: usize, bytes: u64, place: Place, recorder: &dyn Recorder) -> Option<u64> {
+    /// Whether a block is to be recorded, and with which weight. It is counted.
+    pub fn decide(
+        &mut self,
+        class: usize,
+        bytes: u64,
+        place: Place,
+        (recorder, lives): (&dyn Recorder, &Lives),
+    ) -> Option<Drawn> {
+        let weight = self.weigh(class, bytes, place, (recorder, lives))?;
+        Some(Drawn { weight, place })
+    }
+
+    fn weigh(
+        &mut self,
+        class: usize,
+        bytes: u64,
+        place: Place,
+        (recorder, lives): (&dyn Recorder, &Lives),
+    ) -> Option<u64> {
         if self.strata.is_none() && self.period == 0 && recorder.period().is_some_and(|period| period > 1) {
             self.strata = Strata::new();
         }
         match self.strata.find(place) {
-            Found::At(at) => self.decide_at(at, bytes, recorder),
+            Found::At(at) => self.weigh_at(at, bytes, recorder, &|| lives.stays(place)),
             Found::New => {
                 self.strata.take(place);
                 Some(OBJECT_ONE)
@@ -144,7 +172,7 @@ impl Budgets {
     }
 
     /// The same of a block of a known place.
-    fn decide_at(&mut self, at: usize, bytes: u64, recorder: &dyn Recorder) -> Option<u64> {
+    fn weigh_at(&mut self, at: usize, bytes: u64, recorder: &dyn Recorder, stays: &dyn Fn() -> bool) -> Option<u64> {
         if self.strata.passes(at) {
             self.strata.pass(at);
             return None;
@@ -154,12 +182,15 @@ impl Budgets {
             Wanted::Everything => return Some(OBJECT_ONE),
             Wanted::Samples | Wanted::SamplesAnew => {}
         }
-        let now = (bytes, self.raised(), self.level);
+        let now = Now { bytes, period: self.raised(), level: self.level, stays: stays() };
         let Budgets { strata, random: state, .. } = self;
         let blocks = strata.next(at, now, &mut || random(state))?;
-        let level = self.level_after_sample(recorder);
-        self.scale(level);
-        let next = (bytes, self.raised(), self.level);
+        // What stays has samples that no period could put off: they say nothing of how long it should be.
+        if !now.stays || blocks >= now.blocks_for_one() {
+            let level = self.level_after_sample(recorder);
+            self.scale(level);
+        }
+        let next = Now { period: self.raised(), level: self.level, ..now };
         let Budgets { strata, random: state, .. } = self;
         strata.begin(at, next, &mut || random(state));
         Some(OBJECT_ONE * blocks)
@@ -300,7 +331,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::pace::{BURST, BURST_MIN, LEVEL_MAX, PATIENCE, SECOND};
-    use super::{Budgets, Charged, Common, LARGE, OBJECT_ONE, Place};
+    use super::{Budgets, Charged, Common, LARGE, Lives, OBJECT_ONE, Place};
     use crate::watch::{Picture, Recorder, Sample, Token};
 
     struct Fixed(Option<u64>, u64);
@@ -465,8 +496,8 @@ mod tests {
     #[test]
     fn a_loop_that_begins_again_after_a_pause_of_any_length_is_soon_done_with_its_samples() {
         let recorder = Fixed(Some(512 << 10), 10_000);
-        let mut budgets = thread();
-        // A hundred blocks, 21 times, of as many sizes.
+        let (mut budgets, lives) = (thread(), Lives::new());
+        // A hundred blocks, 21 times, of as many sizes. None stays.
         let some = |budgets: &mut Budgets| {
             let mut samples = 0;
             for block in 0..2_100u64 {
@@ -475,7 +506,8 @@ mod tests {
                 let place = Place::new(4096, bytes);
                 match budgets.passes(LARGE, bytes, place) {
                     Some(counted) => budgets.count(counted, LARGE, bytes),
-                    None if budgets.decide(LARGE, bytes, place, &recorder).is_some() => {
+                    None if budgets.decide(LARGE, bytes, place, (&recorder, &lives)).is_some() => {
+                        lives.freed(lives.took(place));
                         pass(1_700);
                         samples += 1;
                     }
@@ -494,6 +526,39 @@ mod tests {
         assert!(at_first > 60 * 5, "{at_first}");
         // The time of one of ten blocks, where it was that of one of two.
         assert!(later < 60 * 8, "{later}");
+    }
+
+    #[test]
+    fn what_stays_is_known_however_busy_its_thread_is() {
+        let recorder = Fixed(Some(512 << 10), 10_000);
+        let (mut budgets, lives) = (thread(), Lives::new());
+        let mut draw = |bytes, place| {
+            pass(300);
+            match budgets.passes(LARGE, bytes, place) {
+                Some(counted) => {
+                    budgets.count(counted, LARGE, bytes);
+                    None
+                }
+                None => budgets.decide(LARGE, bytes, place, (&recorder, &lives)).inspect(|_| pass(1_700)),
+            }
+        };
+        let (of_steps, of_weights) = (Place::new(4096, 8 << 20), Place::new(8192, 9 << 20));
+        let (mut samples, mut weights) = (0, 0);
+        for block in 0..200_000 {
+            if draw(8 << 20, of_steps).is_some() {
+                lives.freed(lives.took(of_steps));
+                samples += 1;
+            }
+            if block % 4_000 == 3_999
+                && let Some(drawn) = draw(9 << 20, of_weights)
+            {
+                lives.took(of_weights);
+                weights += drawn.weight;
+            }
+        }
+        // Of fifty, one is in a stratum that has not ended.
+        assert!((49 * OBJECT_ONE..=50 * OBJECT_ONE).contains(&weights), "{weights}");
+        assert!(samples < 20_000, "{samples}");
     }
 
     fn run_slowly(budgets: &mut Budgets, recorder: &Fixed) {

@@ -15,6 +15,11 @@
 //! blocks are few is seen at once. How long the next stratum is follows from what is known when the one before is left,
 //! and from no random number of its own, so that estimates are unbiased however the period changes.
 //!
+//! **What stays.** Of a place whose blocks stay ([`Lives`](super::Lives)) a stratum has at most a 32nd of the blocks that
+//! it has had so far, however fast its thread's samples come. Then what it holds is known to within a 32nd from its
+//! first blocks on, for a number of samples that grows with the logarithm of its blocks. By the period alone, the sixteen
+//! blocks of an optimizer's state would have one sample in a thread that has just computed a step.
+//!
 //! A thread knows so many places and takes no more, which bounds what they cost:
 //! the blocks of a place that finds no room are samples by their bytes.
 
@@ -59,6 +64,11 @@ impl Place {
         let about = u64::from(log) << 3 | size >> (log - 3) & 7;
         let mixed = (stack as u64 ^ about << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Place((mixed >> 32) as u32 | 1)
+    }
+
+    /// A number of 32 bits, of which the highest are mixed best.
+    pub(super) fn number(self) -> u32 {
+        self.0
     }
 
     /// The highest bits are those that all of stack and size went into.
@@ -110,18 +120,42 @@ pub type Random<'a> = &'a mut dyn FnMut() -> u64;
 /// The places that a thread has allocated from.
 pub struct Strata {
     buckets: Box<[Bucket; BUCKETS]>,
+    /// Blocks of each place so far, but for those of its stratum.
+    seen: Box<[u32; BUCKETS * IN_BUCKET]>,
     /// The highest level of a stratum.
     highest: u8,
 }
 
+/// What a stratum's length follows from.
+#[derive(Clone, Copy)]
+pub struct Now {
+    /// Bytes of the place's blocks.
+    pub bytes: u64,
+    /// The period in force, and its level.
+    pub period: u64,
+    pub level: u8,
+    /// What the place allocates stays.
+    pub stays: bool,
+}
+
+impl Now {
+    /// Blocks of which one is a sample, by the period.
+    pub fn blocks_for_one(self) -> u64 {
+        blocks_for_one(self.bytes, self.period).into()
+    }
+}
+
+/// Of what stays, a stratum is at most this part of the blocks that the place has had.
+const PART: u32 = 32;
+
 impl Strata {
     /// Without room for any place: where no block is a sample, or every one.
     pub fn none() -> Strata {
-        Strata { buckets: Box::new([Bucket { names: [NOBODY; IN_BUCKET], ..EMPTY }; BUCKETS]), highest: 0 }
+        Strata { buckets: Box::new([Bucket { names: [NOBODY; IN_BUCKET], ..EMPTY }; BUCKETS]), ..Strata::new() }
     }
 
     pub fn new() -> Strata {
-        Strata { buckets: Box::new([EMPTY; BUCKETS]), highest: 0 }
+        Strata { buckets: Box::new([EMPTY; BUCKETS]), seen: Box::new([0; BUCKETS * IN_BUCKET]), highest: 0 }
     }
 
     pub fn is_none(&self) -> bool {
@@ -160,9 +194,11 @@ impl Strata {
 
     /// Takes a new place up, whose block now is a stratum of its own.
     pub fn take(&mut self, place: Place) {
-        let bucket = &mut self.buckets[usize::from(place.bucket())];
+        let number = usize::from(place.bucket());
+        let bucket = &mut self.buckets[number];
         if let Some(at) = bucket.names.iter().position(|name| *name == 0) {
             bucket.names[at] = place.0;
+            self.seen[number * IN_BUCKET + at] = 1;
         }
     }
 
@@ -178,22 +214,25 @@ impl Strata {
         *left = left.wrapping_sub(1);
     }
 
-    /// Whether the next block of a place, of so many bytes, is a sample: what it stands for. `period` and `level` are
-    /// those in force. A sample has to be told its next stratum ([`begin`](Self::begin)).
-    pub fn next(&mut self, at: usize, (bytes, period, level): (u64, u64, u8), random: Random<'_>) -> Option<u64> {
+    /// Whether the next block of a place is a sample: what it stands for. A sample has to be told its next stratum
+    /// ([`begin`](Self::begin)).
+    pub fn next(&mut self, at: usize, now: Now, random: Random<'_>) -> Option<u64> {
         if self.stratum(at) == 0 {
-            self.begin(at, (bytes, period, level), random);
+            self.begin(at, now, random);
         }
         if self.passes(at) {
             self.pass(at);
             return None;
         }
-        Some(u64::from(self.stratum(at)) & LONGEST)
+        let blocks = u64::from(self.stratum(at)) & LONGEST;
+        self.seen[at] = self.seen[at].saturating_add(blocks as u32);
+        Some(blocks)
     }
 
     /// Begins a place's next stratum, behind what is left of its last one.
-    pub fn begin(&mut self, at: usize, (bytes, period, level): (u64, u64, u8), random: Random<'_>) {
-        let blocks = blocks_for_one(bytes, period);
+    pub fn begin(&mut self, at: usize, Now { bytes, period, level, stays }: Now, random: Random<'_>) {
+        let most = if stays { (self.seen[at] / PART).max(1) } else { u32::MAX };
+        let blocks = blocks_for_one(bytes, period).min(most);
         let drawn = ((u64::from(blocks) * (random() >> 32)) >> 32) as u32;
         let (bucket, at) = (&mut self.buckets[at / IN_BUCKET], at % IN_BUCKET);
         bucket.left[at] = bucket.rest[at] + drawn;
@@ -235,7 +274,7 @@ impl Strata {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUCKETS, Found, IN_BUCKET, LONGEST, Place, Strata, blocks_for_one};
+    use super::{BUCKETS, Found, IN_BUCKET, LONGEST, Now, Place, Strata, blocks_for_one};
 
     fn at(strata: &Strata, place: Place) -> usize {
         match strata.find(place) {
@@ -293,6 +332,11 @@ mod tests {
         assert_eq!([4 << 10, 1 << 20, 16 << 20, 32 << 20, 1 << 30].map(by), [64, 10, 4, 2, 1]);
     }
 
+    /// Blocks of 1000 bytes, of a period and its level.
+    fn of_1000((period, level): (u64, u8)) -> Now {
+        Now { bytes: 1000, period, level, stays: false }
+    }
+
     /// Samples of so many blocks, and what they stand for.
     fn run(
         strata: &mut Strata,
@@ -303,10 +347,10 @@ mod tests {
     ) -> (u64, u64) {
         let (mut samples, mut objects) = (0, 0);
         for _ in 0..blocks {
-            if let Some(stands_for) = strata.next(at, (1000, period.0, period.1), random) {
+            if let Some(stands_for) = strata.next(at, of_1000(period), random) {
                 samples += 1;
                 objects += stands_for;
-                strata.begin(at, (1000, period.0, period.1), random);
+                strata.begin(at, of_1000(period), random);
             }
         }
         (samples, objects)
@@ -323,7 +367,7 @@ mod tests {
             assert_eq!((samples, objects), (12_000 / each, 12_000));
         }
         strata.restart();
-        strata.begin(at, (1, u64::MAX, 0), &mut random);
+        strata.begin(at, Now { bytes: 1, period: u64::MAX, level: 0, stays: false }, &mut random);
         assert_eq!(u64::from(strata.stratum(at)), LONGEST);
     }
 
@@ -338,16 +382,38 @@ mod tests {
             gap += 1;
             // Longer where the last sample came soon, and shorter where it came late.
             let (period, level) = if gap < 20 { (64 * OF_1000, 6) } else { (4 * OF_1000, 2) };
-            if let Some(stands_for) = strata.next(at, (1000, period, level), &mut random) {
+            if let Some(stands_for) = strata.next(at, of_1000((period, level)), &mut random) {
                 objects += stands_for;
                 square += (stands_for * stands_for) as f64;
-                strata.begin(at, (1000, period, level), &mut random);
+                strata.begin(at, of_1000((period, level)), &mut random);
                 gap = 0;
             }
         }
         let error = square.sqrt();
         assert!((objects as f64 - blocks as f64).abs() < 2.0 * error, "{objects} of {blocks} +- {error}");
         assert!(error < 0.01 * blocks as f64, "the test sees a bias of 2 %: {error}");
+    }
+
+    #[test]
+    fn of_what_stays_as_many_blocks_as_there_are_are_known_to_within_a_32nd() {
+        let (mut strata, place, mut random) = (Strata::new(), Place::new(1, 1000), random());
+        strata.take(place);
+        let at = at(&strata, place);
+        let now = Now { stays: true, ..of_1000((1 << 60, 40)) };
+        let (mut samples, mut objects) = (1u64, 1u64);
+        for blocks in 2..=1_000_000u64 {
+            if let Some(stands_for) = strata.next(at, now, &mut random) {
+                samples += 1;
+                objects += stands_for;
+                strata.begin(at, now, &mut random);
+            }
+            assert!(objects.abs_diff(blocks) <= blocks / 31, "{objects} of {blocks}");
+        }
+        assert!(samples < 400, "{samples}");
+        // The period has its say as well.
+        strata.restart();
+        strata.begin(at, Now { period: 4 * OF_1000, ..now }, &mut random);
+        assert_eq!(u64::from(strata.stratum(at)) & LONGEST, 4);
     }
 
     #[test]
