@@ -178,7 +178,7 @@ fn a_process_can_be_named_by_its_program() {
         &["leaks", "at-work", "--growth"],
         &["report", "at-work"],
         &["top", "at-work", "--json"],
-        &["record", "at-work", "--duration", "0.2"],
+        &["record", "at-work", "--duration", "1"],
         &["diff", "at-work", &pid],
     ] {
         let output = command(args);

@@ -89,7 +89,7 @@ pub(crate) fn by_rules(caller: Caller, end: usize, frames: &mut [u64; MAX_DEPTH]
         }
         *frame = at.pc as u64;
         let complete = |depth| Some(Captured { depth, truncated: false, incomplete: false });
-        at = match step_by(rule, at, end, |next| next) {
+        at = match step_by::<false>(rule, at, end, |next| next) {
             Step::To { caller, .. } => caller,
             Step::End { .. } => return complete(depth.wrapping_add(1)),
             Step::Past => return complete(depth),

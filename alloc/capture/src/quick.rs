@@ -100,13 +100,18 @@ pub(crate) enum Step {
 /// One step, on a stack that is readable from `at.sp` up to `end`.
 #[inline(always)]
 pub(crate) fn step(at: Caller, end: usize, rules: &Table, epoch: u64) -> Step {
-    step_by(rules.find_word(at.pc, epoch), at, end, |next| next)
+    step_by::<true>(rules.find_word(at.pc, epoch), at, end, |next| next)
 }
 
 /// The same, by a rule's word. `foresee` is asked where the caller's stack pointer is that a frame's length leads to:
-/// it gives the same back.
+/// it gives the same back. A frame pointer that points into its frame is `WITHIN`; on AArch64 it always may.
 #[inline(always)]
-pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(usize) -> usize) -> Step {
+pub(crate) fn step_by<const WITHIN: bool>(
+    rule: u64,
+    at: Caller,
+    end: usize,
+    foresee: impl FnOnce(usize) -> usize,
+) -> Step {
     let Caller { pc, sp, fp } = at;
     let rule = rule & !word::STAYS;
     if rule == word::USUAL_FP {
@@ -141,19 +146,20 @@ pub(crate) fn step_by(rule: u64, at: Caller, end: usize, foresee: impl FnOnce(us
     match rule {
         word::END => Step::End { by_fp: false },
         _ if pc == 0 => Step::Past,
-        _ => step_by_fp(rule, at, end),
+        _ if WITHIN || !cfg!(target_arch = "x86_64") => step_by_fp(rule, sp, fp, end),
+        _ => Step::Lost,
     }
 }
 
 /// A step by a frame pointer that does not point at the end of its frame, as AArch64's compilers have it, and libffi's
-/// calls.
+/// calls. Registers come one by one: a structure would have to lie in memory at each step.
 #[cold]
 #[inline(never)]
-fn step_by_fp(rule: u64, at: Caller, end: usize) -> Step {
+fn step_by_fp(rule: u64, sp: usize, fp: usize, end: usize) -> Step {
     let Rule::Offset { base: Base::Fp, cfa, fp: saved @ 16.. } = Rule::from_word(rule) else { return Step::Lost };
-    let next = at.fp.wrapping_add(cfa as usize);
+    let next = fp.wrapping_add(cfa as usize);
     let fp_at = next.wrapping_sub(saved as usize);
-    if at.fp < at.sp || at.fp > next || next > end || fp_at < at.sp || fp_at > next.wrapping_sub(16) || fp_at & 7 != 0 {
+    if fp < sp || fp > next || next > end || fp_at < sp || fp_at > next.wrapping_sub(16) || fp_at & 7 != 0 {
         return Step::Lost;
     }
     // SAFETY: both words lie between the stack pointer and the end of the thread's own stack, all of which is readable.
@@ -201,7 +207,7 @@ fn walk(
         }
         let Some(frame) = frames.get_mut(depth) else { return Err(0) };
         *frame = at.pc as u64;
-        let next = step_by(rules.find_word(at.pc, epoch), at, end, |next| trail.foresee(at.sp, next));
+        let next = step_by::<true>(rules.find_word(at.pc, epoch), at, end, |next| trail.foresee(at.sp, next));
         if let Step::To { .. } | Step::End { .. } = next {
             hash = hash.wrapping_mul(FACTOR).wrapping_add(at.pc as u64);
             depth = depth.wrapping_add(1);

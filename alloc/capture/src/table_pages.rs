@@ -44,6 +44,7 @@ pub(crate) fn is_due() -> bool {
 
 /// Gives back the pages between the addresses of each of these tables, of modules that are there until this returns, if
 /// all of a table's that are mapped are the file's.
+#[inline(never)]
 pub(crate) fn give_back(tables: impl Iterator<Item = Range<usize>>) {
     let Some(page) = loader::page_size() else { return };
     let Some(pagemap) = system::File::open(PAGEMAP) else {

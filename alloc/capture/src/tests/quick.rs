@@ -262,7 +262,6 @@ mod in_the_middle {
             // SAFETY: it passes the variable on.
             unsafe { call(look, (&raw mut tracer).cast()) };
         }
-        tracer.assert_by_rules();
         assert!(tracer.known > tracer.captures * 9 / 10, "{} of {}", tracer.known, tracer.captures);
     }
 }

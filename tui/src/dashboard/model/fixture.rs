@@ -288,6 +288,7 @@ fn moment(second: u64) -> Snapshot {
         .collect();
     let rss = ((206.0 + 41.0 * t + 9.0 * (f64::from(second as u32) / 11.0).sin()) * MIB) as u64;
     Snapshot {
+        serves_malloc: true,
         process: ProcessInfo {
             pid: 4242,
             state: ProcessState::Running,
