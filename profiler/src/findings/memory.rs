@@ -78,18 +78,20 @@ const MAPS_ITSELF: [MapsItself; 6] = [
     MapsItself {
         program: "python",
         library: "libpython3.",
-        why: "Python maps memory for its small objects itself: with PYTHONMALLOC=malloc the pool has them, and their call \
-              sites are seen",
+        why: "Python maps memory for its small objects itself: with PYTHONMALLOC=malloc the pool has them, and their \
+              call sites are seen",
     },
     MapsItself {
         program: "ruby",
         library: "libruby",
-        why: "Ruby maps memory for its objects itself: the pool has what these hold, as long strings, arrays and tables",
+        why: "Ruby maps memory for its objects itself: the pool has what these hold, as long strings, arrays and \
+              tables",
     },
     MapsItself {
         program: "node",
         library: "",
-        why: "Node maps memory for the objects of JavaScript itself: the pool has its buffers, and what native code asks for",
+        why: "Node maps memory for the objects of JavaScript itself: the pool has its buffers, and what native code \
+              asks for",
     },
     MapsItself {
         program: "java",
@@ -99,7 +101,8 @@ const MAPS_ITSELF: [MapsItself; 6] = [
     MapsItself {
         program: "php",
         library: "libphp",
-        why: "PHP maps memory for its values itself: with USE_ZEND_ALLOC=0 the pool has them, and their call sites are seen",
+        why: "PHP maps memory for its values itself: with USE_ZEND_ALLOC=0 the pool has them, and their call sites are \
+              seen",
     },
     MapsItself {
         program: "",

@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub period_bytes: u64,
     /// Every allocation is recorded: figures are exact, not estimates.
     pub exact: bool,
-    /// The pool is what the process calls by `malloc`. Before glibc 2.35 that is not known.
+    /// The pool is what the process calls by `malloc`.
     pub serves_malloc: bool,
     /// Bytes of a page of the page heap.
     pub page_bytes: u64,

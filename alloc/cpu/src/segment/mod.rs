@@ -494,10 +494,14 @@ pub fn finish() {
     }
 }
 
-/// Whether a function of the process is part of what the pool is part of.
+/// Whether a function of the process is part of what the pool is part of. Where nobody says which libraries there are
+/// (before glibc 2.35), a library that has the pool is taken to have it, too.
 fn has_in_its_module(function: *const ()) -> bool {
-    let own = poolscope_capture::module_range(fill_header as *const () as usize);
-    own.is_some_and(|own| own.contains(&(function as usize)))
+    let own = fill_header as *const ();
+    match poolscope_capture::module_range(own.addr()) {
+        Some(module) => module.contains(&function.addr()),
+        None => !os::is_in_executable(own),
+    }
 }
 
 fn fill_header(header: &mut Header, identity: Identity, start: Start, regions: [RegionEntry; REGION_COUNT]) {

@@ -1,6 +1,6 @@
-//! Whether what a place of the program allocates stays, by what became of its samples: weights and a cache do, what a
-//! step computes does not. Who holds memory is asked of what stays, and it is little beside what comes and goes; so such
-//! places have short strata, however busy their thread is ([`strata`](super::strata)).
+//! Whether what a place of the program allocates stays, by what became of its samples: weights and a cache do, what
+//! a step computes does not. Who holds memory is asked of what stays, and it is little beside what comes and goes; so
+//! such places have short strata, however busy their thread is ([`strata`](super::strata)).
 //!
 //! Threads that allocate and those that free share this. Places that share a count are taken for one.
 

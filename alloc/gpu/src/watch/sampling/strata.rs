@@ -15,10 +15,10 @@
 //! blocks are few is seen at once. How long the next stratum is follows from what is known when the one before is left,
 //! and from no random number of its own, so that estimates are unbiased however the period changes.
 //!
-//! **What stays.** Of a place whose blocks stay ([`Lives`](super::Lives)) a stratum has at most a 32nd of the blocks that
-//! it has had so far, however fast its thread's samples come. Then what it holds is known to within a 32nd from its
-//! first blocks on, for a number of samples that grows with the logarithm of its blocks. By the period alone, the sixteen
-//! blocks of an optimizer's state would have one sample in a thread that has just computed a step.
+//! **What stays.** Of a place whose blocks stay ([`Lives`](super::Lives)) a stratum has at most a 32nd of the blocks
+//! that it has had so far, however fast its thread's samples come. Then what it holds is known to within a 32nd from
+//! its first blocks on, for a number of samples that grows with the logarithm of its blocks. By the period alone, the
+//! sixteen blocks of an optimizer's state would have one sample in a thread that has just computed a step.
 //!
 //! A thread knows so many places and takes no more, which bounds what they cost:
 //! the blocks of a place that finds no room are samples by their bytes.
