@@ -10,13 +10,15 @@
 //! The outer frames of a stack are mostly those of the stack before. A [`Trail`] remembers where their words lay and
 //! what they were: as long as they are the same, the walk ends where it meets them. Inner frames of other functions
 //! often lie where others lay before, and the trail foresees that.
+//!
+//! Of a deep stack the innermost frames are found, as many as there may be.
 
 use crate::frame::{return_address, unsigned};
 use crate::modules;
 use crate::rules::{self, Base, Rule, Short, Table, word};
 use crate::stack::ThreadState;
-use crate::trail::{Place, Trail};
-use crate::{Caller, MAX_DEPTH};
+use crate::trail::{self, Place, Trail};
+use crate::{Caller, Captured, MAX_DEPTH};
 
 /// What a quick capture found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +27,25 @@ pub struct Found {
     pub depth: usize,
     /// [`hash`] of them.
     pub hash: u64,
-    /// Those of them that the trail has, the outermost ones.
+    /// There were more than [`MAX_DEPTH`].
+    truncated: bool,
+    /// Those that were walked, the innermost ones.
+    walked: usize,
+    /// How many outermost frames of the trail begin with the next one.
     on_trail: usize,
 }
 
 impl Found {
+    /// The same as any capture says it.
+    #[inline(always)]
+    pub fn captured(&self) -> Captured {
+        Captured { depth: self.depth, truncated: self.truncated, incomplete: false }
+    }
+
     /// Frames that did not have to be walked.
     #[cfg(test)]
     pub(crate) fn on_trail(&self) -> usize {
-        self.on_trail
+        self.depth - self.walked
     }
 }
 
@@ -62,8 +74,7 @@ pub fn capture_quickly(
 /// Writes the frames that are on the trail to `frames` as well. Nothing was captured since.
 pub fn complete(found: Found, trail: &Trail, frames: &mut [u64; MAX_DEPTH]) {
     let outer = trail.places(found.on_trail).iter().rev().map(|place| place.registers.pc as u64);
-    let known = found.depth.saturating_sub(found.on_trail);
-    frames.iter_mut().skip(known).zip(outer).for_each(|(frame, pc)| *frame = pc);
+    frames.iter_mut().skip(found.walked).zip(outer).for_each(|(frame, pc)| *frame = pc);
 }
 
 /// The hash of a stack: what [`capture_quickly`] says of the same frames. Its highest bits are mixed best.
@@ -199,13 +210,23 @@ fn walk(
         if at.sp >= meets_at {
             outer = trail_from(outer, at);
             if let Some(place) = outer.last().filter(|place| place.is_met_by(at)) {
-                let (depth, on_trail) = (depth.wrapping_add(outer.len()), outer.len());
-                let hash = hash.wrapping_mul(place.power).wrapping_add(place.hash);
-                return if depth > MAX_DEPTH { Err(0) } else { Ok(Found { depth, hash, on_trail }) };
+                let (walked, on_trail) = (depth, outer.len());
+                depth = walked.wrapping_add(on_trail);
+                if depth <= MAX_DEPTH && !trail.is_cut() {
+                    let hash = hash.wrapping_mul(place.power).wrapping_add(place.hash);
+                    return Ok(Found { depth, hash, truncated: false, walked, on_trail });
+                }
+                if let Some(hash) = trail::hash_of_deep(hash, walked, outer) {
+                    return Ok(Found { depth: MAX_DEPTH, hash, truncated: true, walked, on_trail });
+                }
+                // What the trail has ends before there are enough: nothing of it is met any more.
+                (depth, outer) = (walked, &[]);
             }
             meets_at = outer.last().map_or(usize::MAX, |place| place.registers.sp);
         }
-        let Some(frame) = frames.get_mut(depth) else { return Err(0) };
+        let Some(frame) = frames.get_mut(depth) else {
+            return Ok(Found { depth, hash, truncated: true, walked: depth, on_trail: 0 });
+        };
         *frame = at.pc as u64;
         let next = step_by::<true>(rules.find_word(at.pc, epoch), at, end, |next| trail.foresee(at.sp, next));
         if let Step::To { .. } | Step::End { .. } = next {
@@ -214,7 +235,9 @@ fn walk(
         }
         at = match next {
             Step::To { caller, .. } => caller,
-            Step::End { .. } | Step::Past => return Ok(Found { depth, hash, on_trail: 0 }),
+            Step::End { .. } | Step::Past => {
+                return Ok(Found { depth, hash, truncated: false, walked: depth, on_trail: 0 });
+            }
             Step::Lost => return Err(at.pc),
         };
     }

@@ -53,6 +53,10 @@ struct Check {
 /// The least and the most captures of which a trail may have little.
 const PATIENCE: core::ops::RangeInclusive<u32> = 8..=512;
 
+/// The most frames that a trail has. If the stack has more, they are the innermost ones: as long as those of a capture
+/// are among them, it need not know where the stack ends.
+const PLACES: usize = MAX_DEPTH + 64;
+
 /// Places on the stack of which is remembered how far the frame went: a power of two.
 const SPANS: usize = 64;
 
@@ -68,14 +72,16 @@ pub struct Trail {
     strangers: u32,
     /// How many of them there may be.
     patience: u32,
+    /// There were more frames than it has.
+    is_cut: bool,
     places_len: usize,
     checks_len: usize,
     /// Where the frame ended that began at a place, by the lowest bits of the place.
     spans: [Cell<usize>; SPANS],
     /// The outermost frame first.
-    places: [Place; MAX_DEPTH],
+    places: [Place; PLACES],
     /// Of the outermost frame first, and so from the highest address down.
-    checks: [Check; 2 * MAX_DEPTH + 1],
+    checks: [Check; 2 * PLACES + 1],
 }
 
 impl Trail {
@@ -83,6 +89,12 @@ impl Trail {
     #[inline(always)]
     pub(crate) fn is_due(&self, end: usize, epoch: u64) -> bool {
         self.strangers >= self.patience || self.end != end || self.epoch != epoch
+    }
+
+    /// Whether its outermost frame is not the stack's.
+    #[inline(always)]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Notes of how much use it was.
@@ -138,6 +150,7 @@ impl Trail {
         self.patience = patience.clamp(*PATIENCE.start(), *PATIENCE.end());
         (self.end, self.epoch, self.strangers) = (end, epoch, 0);
         (self.places_len, self.checks_len) = (0, 0);
+        self.is_cut = false;
         let Some((depth, past)) = self.walk(caller, end, rules, epoch) else { return };
         let Some(places) = self.places.get_mut(..depth) else { return };
         places.reverse();
@@ -149,11 +162,11 @@ impl Trail {
         self.link();
     }
 
-    /// Notes the frames from `caller` on, innermost first: how many there are, and where the 0 lies that ended the
-    /// walk, if one did.
+    /// Notes the frames from `caller` on, innermost first, as far as there is room: how many there are, and where the 0
+    /// lies that ended the walk, if one did.
     fn walk(&mut self, caller: Caller, end: usize, rules: &Table, epoch: u64) -> Option<(usize, usize)> {
         let (mut at, mut fp_at) = (caller, 0);
-        for depth in 0..MAX_DEPTH {
+        for depth in 0..PLACES {
             let place = self.places.get_mut(depth)?;
             let next = step(at, end, rules, epoch);
             *place = Place { registers: at, fp_at, ..Place::NONE };
@@ -167,10 +180,15 @@ impl Trail {
                     return Some((depth.wrapping_add(1), 0));
                 }
                 Step::Past => return Some((depth, pc_at(at.sp, fp_at))),
-                Step::Lost => return None,
+                Step::Lost => {
+                    // No capture has come so far, and learned what there is.
+                    self.is_cut = depth >= MAX_DEPTH;
+                    return self.is_cut.then_some((depth, 0));
+                }
             };
         }
-        None
+        self.is_cut = true;
+        Some((PLACES, 0))
     }
 
     /// Adds up hashes, and says what has to be the same, from the outermost frame inwards.
@@ -199,6 +217,29 @@ impl Trail {
             self.checks_len = self.checks_len.wrapping_add(1);
         }
     }
+}
+
+/// The hash of the [`MAX_DEPTH`] innermost frames of a stack: those that were walked, of which this is the hash, and the
+/// innermost of `outer`. `None` if those are too few.
+#[cold]
+#[inline(never)]
+pub(crate) fn hash_of_deep(hash: u64, walked: usize, outer: &[Place]) -> Option<u64> {
+    // What so many outermost frames are as digits, and what a number is multiplied by that they are appended to.
+    let digits = |count: usize| match count.checked_sub(1) {
+        None => Some((0, 1)),
+        Some(at) => outer.get(at).map(|place| (place.hash, place.power)),
+    };
+    let too_many = walked.wrapping_add(outer.len()).checked_sub(MAX_DEPTH)?;
+    let ((all, _), (left_out, power)) = (digits(outer.len())?, digits(too_many)?);
+    let (_, of_taken) = digits(MAX_DEPTH.checked_sub(walked)?)?;
+    let taken = all.wrapping_sub(left_out).wrapping_mul(inverse(power));
+    Some(hash.wrapping_mul(of_taken).wrapping_add(taken))
+}
+
+/// What an odd number is multiplied by for 1: by Newton's method, of which each step doubles the bits that are right.
+fn inverse(odd: u64) -> u64 {
+    // Three bits of an odd number are its own inverse.
+    (0..5).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
 /// What is in a cell. The compiler does not know that it has just compared the value with another one, whose place it

@@ -75,7 +75,7 @@ impl Tracer {
             assert_eq!((&by_rule[..captured.depth], captured.incomplete), (full, false));
             self.by_rules += 1;
         }
-        assert_eq!(found.hash, hash(frames));
+        assert_eq!((found.hash, found.captured()), (hash(frames), captured));
         self.recognise(caller, full);
         self.captures += 1;
         self.on_trail += found.on_trail();
@@ -177,6 +177,34 @@ fn outer_frames_that_stay_are_not_walked_again() {
     let mut tracer = Tracer::new();
     below(50, &mut tracer);
     assert!(tracer.on_trail / tracer.captures >= 50, "{} frames a capture", tracer.on_trail / tracer.captures);
+}
+
+#[test]
+fn of_a_deep_stack_the_innermost_frames_are_seen_as_usual_captures_see_them() {
+    /// Goes so deep, and then up and down by some frames again and again.
+    fn below(depth: u32, tracer: &mut Tracer) -> u32 {
+        if depth > 0 {
+            return black_box(below(depth - 1, tracer)) + 1;
+        }
+        numbers().take(1000).fold(0, |sum, path| black_box(left(path, path >> 20 & 31, tracer)) ^ sum)
+    }
+    for depth in [90, 110, 125, 150, 175, 400] {
+        let mut tracer = Tracer::new();
+        below(depth, &mut tracer);
+        tracer.assert_by_rules();
+        let on_trail = tracer.on_trail / tracer.captures;
+        assert!(on_trail >= 90, "{on_trail} frames a capture below {depth}");
+    }
+}
+
+#[test]
+fn a_stack_that_was_deep_and_is_not_any_more_is_seen_to_its_end() {
+    let mut tracer = Tracer::new();
+    // Frames of the same call as before, by all that a trail of the deep one knows, and the end that it does not know.
+    for depth in [400, 10, 130, 250, 60, 500, 128, 90].into_iter().cycle().take(4000) {
+        left(0, depth, &mut tracer);
+    }
+    tracer.assert_by_rules();
 }
 
 type Descend = extern "C" fn(u32, u32, extern "C" fn(*mut c_void), *mut c_void) -> u32;

@@ -2,7 +2,7 @@
 //!
 //! A thread that is captured often, as one that uses a device is, remembers the stack of an earlier capture ([`Trail`]).
 //! Then it costs a fraction, above all in a program whose stacks are deep and pass through modules that may be
-//! unloaded. That they are still there is asked at every 16th capture: until then a stack of frames that another module
+//! unloaded. That they are still there is asked at every 64th capture: until then a stack of frames that another module
 //! has replaced may have wrong outer frames.
 //!
 //! A capture of frames that were all seen before allocates nothing. Any other one may: for a module that it meets for
@@ -15,7 +15,7 @@ use poolscope_capture::{
 use poolscope_wire::stack_flags;
 
 use crate::kernel::os;
-use crate::script::{self, Call, Calls, InStack};
+use crate::script::{self, Calls, InStack};
 use crate::threads::detour;
 use crate::threads::thread_pointer;
 use crate::tiers::notes::Capture;
@@ -25,6 +25,8 @@ use crate::tiers::thread_cache::Heap;
 pub struct Stack {
     heap: &'static Heap,
     captured: Captured,
+    /// That of the frames; 0 if nobody has asked for it yet.
+    hash: u64,
 }
 
 impl Stack {
@@ -40,9 +42,14 @@ impl Stack {
         flags(&self.captured)
     }
 
+    /// What tells its frames from those of others.
+    pub fn hash(&self) -> u64 {
+        if self.hash == 0 { poolscope_capture::hash(self.frames()) } else { self.hash }
+    }
+
     /// The calls that an interpreter ran in it.
-    pub fn calls(&self) -> &'static [Call] {
-        calls(self.heap).map_or(&[], |calls| calls.get())
+    pub fn calls(&self) -> Option<&'static mut Calls> {
+        calls(self.heap)
     }
 }
 
@@ -105,11 +112,11 @@ pub fn of(heap: &'static Heap, caller: &Caller) -> Stack {
         Some(captured) => captured,
         None => with_open_path(heap, || capture(state, caller, frames)),
     };
-    Stack { heap, captured }
+    Stack { heap, captured, hash: 0 }
 }
 
 /// Captures in a row, at most, that don't ask whether modules are still there.
-const UNCONFIRMED_MAX: u32 = 15;
+const UNCONFIRMED_MAX: u32 = 63;
 
 /// The same, for a thread of which there are many captures.
 pub fn of_many(heap: &'static Heap, caller: &Caller) -> Stack {
@@ -126,7 +133,7 @@ pub fn of_many(heap: &'static Heap, caller: &Caller) -> Stack {
     {
         capture.unconfirmed += 1;
         complete(found, trail, &mut capture.frames);
-        return Stack { heap, captured: Captured { depth: found.depth, truncated: false, incomplete: false } };
+        return Stack { heap, captured: found.captured(), hash: found.hash };
     }
     capture.unconfirmed = 0;
     of(heap, caller)

@@ -4,11 +4,12 @@
 use poolscope_capture::MAX_DEPTH;
 use poolscope_wire::script::{self, FUNCTION_WORDS};
 
-use super::stack_table::{CapturedStack, StackTable, function, hash};
+use super::known_stacks::KnownStacks;
+use super::stack_table::{CapturedStack, StackTable, UNKNOWN, function, hash};
 use super::weave::{LeavesOut, keeps_frames, woven};
 use super::{SAMPLER, Sampler, recent_stacks};
 use crate::kernel::os;
-use crate::script::{CALLS_MAX, Call, Function, Identity};
+use crate::script::{CALLS_MAX, Call, Calls, Function, Identity};
 use crate::segment::Segment;
 use crate::sync::spin_lock::SlowPath;
 
@@ -40,12 +41,14 @@ pub struct Functions {
     places: usize,
     taken: usize,
     scratch: *mut Scratch,
+    stacks: KnownStacks,
 }
 
 impl Functions {
     /// Before the first.
     pub const fn new() -> Self {
-        Functions { known: core::ptr::null_mut(), places: 0, taken: 0, scratch: core::ptr::null_mut() }
+        let (known, scratch) = (core::ptr::null_mut(), core::ptr::null_mut());
+        Functions { known, places: 0, taken: 0, scratch, stacks: KnownStacks::new() }
     }
 
     /// Where the table and what is written beside it lie: addresses of an interpreter's objects that hold nothing.
@@ -54,21 +57,35 @@ impl Functions {
         [range(self.known.addr(), self.places * size_of::<Known>()), range(self.scratch.addr(), size_of::<Scratch>())]
     }
 
-    /// The index of a stack in which the interpreter ran these calls, added if it is new. Without memory it is that of
-    /// the stack alone.
+    /// The index of a stack in which the interpreter ran these calls, added if it is new. `of_frames` is what tells its
+    /// frames from others. Without memory it is that of the stack alone.
     pub fn intern(
         &mut self,
         segment: &Segment,
         stacks: &mut StackTable,
-        stack: &CapturedStack<'_>,
-        calls: &[Call],
+        (stack, of_frames): (&CapturedStack<'_>, u64),
+        calls: &mut Calls,
     ) -> u32 {
-        let with_calls = if calls.is_empty() { None } else { self.intern_woven(segment, stacks, stack, calls) };
-        with_calls.unwrap_or_else(|| {
-            let hash = hash(stack, &[]);
-            let known = stacks.find(segment, hash, stack.len());
-            known.unwrap_or_else(|| stacks.insert(segment, stack, hash, recent_stacks::shelf))
+        let of_calls = calls.hash();
+        if of_calls == 0 {
+            return self.intern_bare(segment, stacks, stack);
+        }
+        let key = hash(&CapturedStack { frames: &[of_frames, of_calls, stack.flags.into()], ..*stack }, &[]);
+        self.stacks.find(key).unwrap_or_else(|| {
+            let woven = self.intern_woven(segment, stacks, stack, calls.get());
+            let Some(woven) = woven else { return self.intern_bare(segment, stacks, stack) };
+            if woven != UNKNOWN {
+                self.stacks.keep(key, woven);
+            }
+            woven
         })
+    }
+
+    /// The same of a stack in which none ran anything.
+    pub fn intern_bare(&mut self, segment: &Segment, stacks: &mut StackTable, stack: &CapturedStack<'_>) -> u32 {
+        let hash = hash(stack, &[]);
+        let known = stacks.find(segment, hash, stack.len());
+        known.unwrap_or_else(|| stacks.insert(segment, stack, hash, recent_stacks::shelf))
     }
 
     /// The same of one with calls: where it keeps all of its frames it is known by its words before they are put in order.
@@ -158,13 +175,11 @@ impl Functions {
     fn make_room(&mut self) {
         let places = if self.places >= MOST { FIRST } else { (2 * self.places).max(FIRST) };
         let known: *mut Known = os::map(places * size_of::<Known>()).cast();
-        let before = core::mem::replace(self, Functions { known, places, taken: 0, scratch: self.scratch });
-        if known.is_null() {
-            self.places = 0;
-        }
-        for at in 0..if places > before.places { before.places } else { 0 } {
+        let (before, places_before) = (self.known, self.places);
+        (self.known, self.places, self.taken) = (known, if known.is_null() { 0 } else { places }, 0);
+        for at in 0..if places > places_before { places_before } else { 0 } {
             // SAFETY: a place of the table before.
-            let Known { identity, number } = unsafe { before.known.add(at).read() };
+            let Known { identity, number } = unsafe { before.add(at).read() };
             if identity.address != 0
                 && let Some(place) = self.place(&identity)
             {
@@ -172,9 +187,9 @@ impl Functions {
                 self.taken += 1;
             }
         }
-        if !before.known.is_null() {
+        if !before.is_null() {
             // SAFETY: nobody has it any more.
-            unsafe { os::unmap(before.known.cast(), before.places * size_of::<Known>()) };
+            unsafe { os::unmap(before.cast(), places_before * size_of::<Known>()) };
         }
     }
 }

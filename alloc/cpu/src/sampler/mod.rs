@@ -10,6 +10,7 @@ pub mod device_records;
 mod devices;
 mod functions;
 mod growing;
+mod known_stacks;
 pub mod labels;
 mod live_table;
 mod peak;
@@ -524,9 +525,13 @@ impl Sampler {
     fn intern_marked(&mut self, segment: Segment, heap: &Heap, stack: &Stack, due: &Due) -> u32 {
         let label = heap.sampling.marks.label();
         let words = if label == 0 { &[] } else { self.labels.words(label) };
-        let calls = if heap.sampling.marks.has_script() { stack.calls() } else { &[] };
+        let calls = if heap.sampling.marks.has_script() { stack.calls() } else { None };
         let captured = CapturedStack { label: words, ..self.captured(stack, due) };
-        let id = self.functions.intern(&segment, &mut self.stacks, &captured, calls);
+        let Sampler { functions, stacks, .. } = self;
+        let id = match calls {
+            Some(calls) => functions.intern(&segment, stacks, (&captured, stack.hash()), calls),
+            None => functions.intern_bare(&segment, stacks, &captured),
+        };
         if label != 0 {
             self.labels.took(label, id, bytes(due.size as u64, due.weight));
         }

@@ -326,7 +326,7 @@ fn slot_with_calls(
 fn frames_again(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, caller: Caller) -> (usize, u16) {
     if let Ok(found) = capture_quickly(capture::state(heap), caller, &mut trace.trail, &mut trace.frames) {
         complete(found, &trace.trail, &mut trace.frames);
-        return (found.depth, 0);
+        return (found.depth, capture::flags(&found.captured()));
     }
     let (depth, _, flags) = capture_fully(heap, slow, trace, caller);
     (depth, flags)
@@ -358,9 +358,11 @@ fn walk_to_slot(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, pc
         };
         match quick {
             Ok(found) => {
-                let slot = known_slot(trace, found.hash).unwrap_or_else(|| {
+                let flags = capture::flags(&found.captured());
+                let hash = with_flags(found.hash, flags);
+                let slot = known_slot(trace, hash).unwrap_or_else(|| {
                     complete(found, &trace.trail, &mut trace.frames);
-                    new_slot(slow, trace, found.depth, found.hash, 0)
+                    new_slot(slow, trace, found.depth, hash, flags)
                 });
                 trace.learned[slot as usize / 64] |= 1 << (slot % 64);
                 trace.footprints.learn(state, caller, slot);
@@ -402,8 +404,13 @@ fn capture_fully(heap: &'static Heap, slow: SlowPath, trace: &mut ThreadTrace, c
     let depth = captured.depth.min(MAX_DEPTH);
     sampler::publish_modules(slow);
     let flags = capture::flags(&captured);
-    let salt = u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (depth, hash(&trace.frames[..depth]) ^ salt, flags)
+    (depth, with_flags(hash(&trace.frames[..depth]), flags), flags)
+}
+
+/// The hash of frames, with the flags of their stack.
+#[inline(always)]
+fn with_flags(hash: u64, flags: u16) -> u64 {
+    hash ^ u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Gives a stack of frames that is not known a slot, and the ring the frames, unless there may be an
