@@ -43,9 +43,8 @@ impl Found {
     }
 
     /// Frames that did not have to be walked.
-    #[cfg(test)]
-    pub(crate) fn on_trail(&self) -> usize {
-        self.depth - self.walked
+    pub(crate) fn taken(&self) -> usize {
+        self.depth.wrapping_sub(self.walked)
     }
 }
 
@@ -73,8 +72,10 @@ pub fn capture_quickly(
 
 /// Writes the frames that are on the trail to `frames` as well. Nothing was captured since.
 pub fn complete(found: Found, trail: &Trail, frames: &mut [u64; MAX_DEPTH]) {
-    let outer = trail.places(found.on_trail).iter().rev().map(|place| place.registers.pc as u64);
-    frames.iter_mut().skip(found.walked).zip(outer).for_each(|(frame, pc)| *frame = pc);
+    let outer = trail.addresses(found.on_trail);
+    if let (Some(to), Some(outer)) = (frames.get_mut(found.walked..found.depth), outer.get(..found.taken())) {
+        to.copy_from_slice(outer);
+    }
 }
 
 /// The hash of a stack: what [`capture_quickly`] says of the same frames. Its highest bits are mixed best.

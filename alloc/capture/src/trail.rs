@@ -80,6 +80,8 @@ pub struct Trail {
     spans: [Cell<usize>; SPANS],
     /// The outermost frame first.
     places: [Place; PLACES],
+    /// Their return addresses, the outermost frame last.
+    addresses: [u64; PLACES],
     /// Of the outermost frame first, and so from the highest address down.
     checks: [Check; 2 * PLACES + 1],
 }
@@ -107,6 +109,12 @@ impl Trail {
     #[inline(always)]
     pub(crate) fn places(&self, count: usize) -> &[Place] {
         self.places.get(..count).unwrap_or_default()
+    }
+
+    /// The return addresses of the outermost `count` frames, the outermost last.
+    #[inline(always)]
+    pub(crate) fn addresses(&self, count: usize) -> &[u64] {
+        self.addresses.get(PLACES.wrapping_sub(count)..).unwrap_or_default()
     }
 
     /// The number of outer frames that are as they were, on a stack that is in use from `sp` on. What is not as it was
@@ -201,6 +209,9 @@ impl Trail {
             place.hash = (place.registers.pc as u64).wrapping_mul(outer.power).wrapping_add(outer.hash);
             place.power = outer.power.wrapping_mul(FACTOR);
             outer = *place;
+            if let Some(address) = self.addresses.get_mut(PLACES.wrapping_sub(index).wrapping_sub(1)) {
+                *address = outer.registers.pc as u64;
+            }
             let is_complete = index.wrapping_add(1);
             let reads_fp = outer.needs_fp && outer.fp_at != 0;
             let frames = if reads_fp { index } else { is_complete };

@@ -78,7 +78,7 @@ impl Tracer {
         assert_eq!((found.hash, found.captured()), (hash(frames), captured));
         self.recognise(caller, full);
         self.captures += 1;
-        self.on_trail += found.on_trail();
+        self.on_trail += found.taken();
     }
 
     /// Nearly all captures went by rules: all but those that another test made void.

@@ -174,10 +174,7 @@ pub struct Running(Walk);
 impl Running {
     /// Reads what the thread runs, in whose stack CPython's module is or is not.
     pub(super) fn read(&mut self, is_in_stack: bool) {
-        match Frame::innermost(is_in_stack) {
-            Some(frame) => self.0.take(core::iter::successors(Some(frame), |frame| frame.previous())),
-            None => self.0.take(core::iter::empty::<Frame>()),
-        }
+        self.0.take(Frame::innermost(is_in_stack));
     }
 
     /// What tells the calls from others; 0 of none.
@@ -263,14 +260,8 @@ impl Frame {
     }
 
     fn word(self, at: usize) -> usize {
-        // SAFETY: a frame's, which `innermost` and `previous` have from the thread's list.
+        // SAFETY: a frame's, which `innermost` and `caller` have from the thread's list.
         unsafe { word_at(self.address + at) }
-    }
-
-    #[inline(always)]
-    fn previous(self) -> Option<Frame> {
-        let address = self.word(self.interpreter.glance.previous);
-        (address != 0).then_some(Frame { address, ..self })
     }
 
     fn role(self) -> Role {
@@ -320,6 +311,16 @@ impl Frame {
 impl walk::Frame for Frame {
     fn address(self) -> usize {
         self.address
+    }
+
+    fn lies_at(self, address: usize) -> Self {
+        Frame { address, ..self }
+    }
+
+    #[inline(always)]
+    fn caller(self) -> Option<Self> {
+        let address = self.word(self.interpreter.glance.previous);
+        (address != 0).then_some(Frame { address, ..self })
     }
 
     fn entry(self) -> Entry {
