@@ -55,6 +55,8 @@ struct Link {
     pc_at: u16,
     /// Where the caller's frame pointer lay, if it was read.
     fp_at: Option<u16>,
+    /// Where its stack pointer lay, if it was read.
+    sp_at: Option<u16>,
     /// The step hung on the frame pointer.
     by_fp: bool,
 }
@@ -199,10 +201,10 @@ impl Footprints {
         let mut hangs_on_fp = loop {
             let link = self.links.get_mut(depth)?;
             match step(at, end, rules, epoch) {
-                Step::To { caller, fp_at, by_fp } => {
+                Step::To { caller, fp_at, sp_at, by_fp } => {
                     let pc_at = place(pc_at(caller.sp, fp_at))?;
-                    let fp_at = if fp_at == 0 { None } else { Some(place(fp_at)?) };
-                    *link = Link { pc_at, fp_at, by_fp };
+                    let if_read = |address: usize| if address == 0 { Some(None) } else { place(address).map(Some) };
+                    *link = Link { pc_at, fp_at: if_read(fp_at)?, sp_at: if_read(sp_at)?, by_fp };
                     at = caller;
                 }
                 Step::End { by_fp } => break by_fp,
@@ -219,6 +221,9 @@ impl Footprints {
             if hangs_on_fp && let Some(fp_at) = link.fp_at {
                 draft.add(fp_at)?;
                 hangs_on_fp = false;
+            }
+            if let Some(sp_at) = link.sp_at {
+                draft.add(sp_at)?;
             }
             hangs_on_fp |= link.by_fp;
         }

@@ -95,6 +95,8 @@ pub(crate) enum Step {
         caller: Caller,
         /// Where its frame pointer was read; 0 if it was still in its register.
         fp_at: usize,
+        /// Where its stack pointer was read; 0 if that follows from the frame's.
+        sp_at: usize,
         /// It was found by the frame pointer.
         by_fp: bool,
     },
@@ -134,7 +136,7 @@ pub(crate) fn step_by<const WITHIN: bool>(
         let next = fp.wrapping_add(16);
         // SAFETY: between the stack pointer and the end of the thread's own stack, all of which is readable.
         let caller = unsafe { Caller { pc: unsigned(word_at(next.wrapping_sub(8))), sp: next, fp: word_at(fp) } };
-        return Step::To { caller, fp_at: fp, by_fp: true };
+        return Step::To { caller, fp_at: fp, sp_at: 0, by_fp: true };
     }
     if let Some(Short { frame, saved }) = Short::of(rule) {
         let next = sp.wrapping_add(usize::from(frame) * 8);
@@ -148,12 +150,12 @@ pub(crate) fn step_by<const WITHIN: bool>(
         // SAFETY: as above; a frame has at least the word below its end. Short rules have `2 <= saved <= frame`, if any.
         let pc = unsafe { unsigned(word_at(return_address(next, usize::from(saved) * 8))) };
         if saved == 0 {
-            return Step::To { caller: Caller { pc, sp: next, fp }, fp_at: 0, by_fp: false };
+            return Step::To { caller: Caller { pc, sp: next, fp }, fp_at: 0, sp_at: 0, by_fp: false };
         }
         let fp_at = next.wrapping_sub(usize::from(saved) * 8);
         // SAFETY: as above; short rules have `2 <= saved <= frame`.
         let fp = unsafe { word_at(fp_at) };
-        return Step::To { caller: Caller { pc, sp: next, fp }, fp_at, by_fp: false };
+        return Step::To { caller: Caller { pc, sp: next, fp }, fp_at, sp_at: 0, by_fp: false };
     }
     match rule {
         word::END => Step::End { by_fp: false },
@@ -164,11 +166,16 @@ pub(crate) fn step_by<const WITHIN: bool>(
 }
 
 /// A step by a frame pointer that does not point at the end of its frame, as AArch64's compilers have it, and libffi's
-/// calls. Registers come one by one: a structure would have to lie in memory at each step.
+/// calls, or in a function that aligns its stack. Registers come one by one: a structure would have to lie in memory at
+/// each step.
 #[cold]
 #[inline(never)]
 fn step_by_fp(rule: u64, sp: usize, fp: usize, end: usize) -> Step {
-    let Rule::Offset { base: Base::Fp, cfa, fp: saved @ 16.. } = Rule::from_word(rule) else { return Step::Lost };
+    let (cfa, saved) = match Rule::from_word(rule) {
+        Rule::Offset { base: Base::Fp, cfa, fp: saved @ 16.. } => (cfa, saved),
+        Rule::Realigned { below } => return step_realigned(below, sp, fp, end),
+        _ => return Step::Lost,
+    };
     let next = fp.wrapping_add(cfa as usize);
     let fp_at = next.wrapping_sub(saved as usize);
     if fp < sp || fp > next || next > end || fp_at < sp || fp_at > next.wrapping_sub(16) || fp_at & 7 != 0 {
@@ -176,7 +183,24 @@ fn step_by_fp(rule: u64, sp: usize, fp: usize, end: usize) -> Step {
     }
     // SAFETY: both words lie between the stack pointer and the end of the thread's own stack, all of which is readable.
     let (pc, fp) = unsafe { (unsigned(word_at(return_address(next, saved as usize))), word_at(fp_at)) };
-    Step::To { caller: Caller { pc, sp: next, fp }, fp_at, by_fp: true }
+    Step::To { caller: Caller { pc, sp: next, fp }, fp_at, sp_at: 0, by_fp: true }
+}
+
+/// A step out of a frame that keeps its CFA in a word `below` the frame pointer.
+fn step_realigned(below: u32, sp: usize, fp: usize, end: usize) -> Step {
+    let sp_at = fp.wrapping_sub(below as usize);
+    if sp_at < sp || sp_at > fp || fp > end.wrapping_sub(16) || (sp_at | fp) & 7 != 0 {
+        return Step::Lost;
+    }
+    // SAFETY: between the stack pointer and the end of the thread's own stack, all of which is readable.
+    let next = unsafe { word_at(sp_at) };
+    // Its return address lies above what the frame pointer points to.
+    if next < fp.wrapping_add(16) || next > end || next & 7 != 0 {
+        return Step::Lost;
+    }
+    // SAFETY: as above, both.
+    let (pc, saved) = unsafe { (unsigned(word_at(next.wrapping_sub(8))), word_at(fp)) };
+    Step::To { caller: Caller { pc, sp: next, fp: saved }, fp_at: fp, sp_at, by_fp: true }
 }
 
 /// Where the return address was read that led to a frame which begins at `sp`, and whose frame pointer was read at

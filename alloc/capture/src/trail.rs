@@ -22,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) registers: Caller,
     /// Where its frame pointer was read; 0 if it is the inner frame's.
     fp_at: usize,
+    /// Where its stack pointer was read; 0 if it follows from the inner frame's.
+    sp_at: usize,
     /// What the outer frames are hangs on the frame pointer.
     needs_fp: bool,
     /// This frame and all outer ones, as digits of a number.
@@ -32,7 +34,7 @@ pub(crate) struct Place {
 
 impl Place {
     const NONE: Place =
-        Place { registers: Caller { pc: 0, sp: 0, fp: 0 }, fp_at: 0, needs_fp: false, hash: 0, power: 1 };
+        Place { registers: Caller { pc: 0, sp: 0, fp: 0 }, fp_at: 0, sp_at: 0, needs_fp: false, hash: 0, power: 1 };
 
     /// Whether a walk that has come to these registers goes on from here as the earlier one did.
     #[inline(always)]
@@ -83,7 +85,7 @@ pub struct Trail {
     /// Their return addresses, the outermost frame last.
     addresses: [u64; PLACES],
     /// Of the outermost frame first, and so from the highest address down.
-    checks: [Check; 2 * PLACES + 1],
+    checks: [Check; 3 * PLACES + 1],
 }
 
 impl Trail {
@@ -173,21 +175,22 @@ impl Trail {
     /// Notes the frames from `caller` on, innermost first, as far as there is room: how many there are, and where the 0
     /// lies that ended the walk, if one did.
     fn walk(&mut self, caller: Caller, end: usize, rules: &Table, epoch: u64) -> Option<(usize, usize)> {
-        let (mut at, mut fp_at) = (caller, 0);
+        let (mut at, mut fp_at, mut sp_at) = (caller, 0, 0);
         for depth in 0..PLACES {
             let place = self.places.get_mut(depth)?;
             let next = step(at, end, rules, epoch);
-            *place = Place { registers: at, fp_at, ..Place::NONE };
-            (at, fp_at) = match next {
-                Step::To { caller, fp_at, by_fp } => {
+            *place = Place { registers: at, fp_at, sp_at, ..Place::NONE };
+            (at, fp_at, sp_at) = match next {
+                Step::To { caller, fp_at, sp_at, by_fp } => {
                     place.needs_fp = by_fp;
-                    (caller, fp_at)
+                    (caller, fp_at, sp_at)
                 }
                 Step::End { by_fp } => {
                     place.needs_fp = by_fp;
                     return Some((depth.wrapping_add(1), 0));
                 }
-                Step::Past => return Some((depth, pc_at(at.sp, fp_at))),
+                // Not where one more word says where it lies.
+                Step::Past => return (sp_at == 0).then(|| (depth, pc_at(at.sp, fp_at))),
                 Step::Lost => {
                     // No capture has come so far, and learned what there is.
                     self.is_cut = depth >= MAX_DEPTH;
@@ -212,12 +215,18 @@ impl Trail {
             if let Some(address) = self.addresses.get_mut(PLACES.wrapping_sub(index).wrapping_sub(1)) {
                 *address = outer.registers.pc as u64;
             }
-            let is_complete = index.wrapping_add(1);
+            // From the highest address down.
             let reads_fp = outer.needs_fp && outer.fp_at != 0;
-            let frames = if reads_fp { index } else { is_complete };
-            self.check(pc_at(outer.registers.sp, outer.fp_at), outer.registers.pc, frames);
+            self.check(pc_at(outer.registers.sp, outer.fp_at), outer.registers.pc, index);
             if reads_fp {
-                self.check(outer.fp_at, outer.registers.fp, is_complete);
+                self.check(outer.fp_at, outer.registers.fp, index);
+            }
+            if outer.sp_at != 0 {
+                self.check(outer.sp_at, outer.registers.sp, index);
+            }
+            // With the last of them, the frame is as it was.
+            if let Some(last) = self.checks.get_mut(self.checks_len.wrapping_sub(1)) {
+                last.frames = index.wrapping_add(1);
             }
         }
     }

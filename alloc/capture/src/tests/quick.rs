@@ -11,6 +11,8 @@ struct Tracer {
     captures: usize,
     /// Those that went by rules alone, each module confirmed.
     by_rules: usize,
+    /// Those that a quick capture gave up.
+    given_up: usize,
     /// Frames that were on the trail, of all captures.
     on_trail: usize,
     footprints: Box<Footprints>,
@@ -32,6 +34,7 @@ impl Tracer {
             frames: [0; MAX_DEPTH],
             captures: 0,
             by_rules: 0,
+            given_up: 0,
             on_trail: 0,
             footprints,
             stacks: vec![Vec::new()],
@@ -64,6 +67,7 @@ impl Tracer {
         // Other tests replace modules meanwhile, which makes all rules void.
         let found = (0..1000).find_map(|_| {
             let quick = capture_quickly(&self.state, caller, &mut self.trail, &mut self.frames);
+            self.given_up += usize::from(quick.is_err());
             quick.map_err(|_| capture_anew(&mut self.state, &caller, &mut [0; MAX_DEPTH])).ok()
         });
         let found = found.expect("there is a rule for every frame");
@@ -79,6 +83,11 @@ impl Tracer {
         self.recognise(caller, full);
         self.captures += 1;
         self.on_trail += found.taken();
+    }
+
+    /// Nearly all captures were quick.
+    fn assert_quick(&self) {
+        assert!(self.given_up < self.captures / 10, "{} of {}", self.given_up, self.captures);
     }
 
     /// Nearly all captures went by rules: all but those that another test made void.
@@ -192,6 +201,7 @@ fn of_a_deep_stack_the_innermost_frames_are_seen_as_usual_captures_see_them() {
         let mut tracer = Tracer::new();
         below(depth, &mut tracer);
         tracer.assert_by_rules();
+        tracer.assert_quick();
         let on_trail = tracer.on_trail / tracer.captures;
         assert!(on_trail >= 90, "{on_trail} frames a capture below {depth}");
     }
@@ -228,24 +238,115 @@ extern "C" fn look(tracer: *mut c_void) {
     unsafe { &mut *tracer.cast::<Tracer>() }.look();
 }
 
-#[test]
-fn any_call_path_through_frame_pointers_is_seen_as_usual_captures_see_it() {
+/// The function `descend` of a library that is compiled for this test, and stays.
+fn descend_of(name: &str, source: &str, options: &[&str]) -> *mut c_void {
     let _guard = super::replaced::LOADING.lock();
-    let library = compile("paths", PATHS, &["-fno-omit-frame-pointer"]);
+    let library = compile(name, source, options);
     let name = CString::new(library.to_str().unwrap()).unwrap();
-    // SAFETY: a library of this test's own, which stays.
-    let descend: Descend = unsafe {
-        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
-        assert!(!handle.is_null());
-        std::mem::transmute(libc::dlsym(handle, c"descend".as_ptr()))
-    };
+    // SAFETY: a library of this test's own.
+    let descend = unsafe { libc::dlsym(libc::dlopen(name.as_ptr(), libc::RTLD_NOW), c"descend".as_ptr()) };
+    assert!(!descend.is_null());
+    descend
+}
+
+/// Captures behind paths through two functions, of which the first ends.
+fn through(name: &str, source: &str, options: &[&str], paths: impl Iterator<Item = (u32, u32)>) -> Tracer {
+    // SAFETY: of this type.
+    let descend: Descend = unsafe { std::mem::transmute(descend_of(name, source, options)) };
     let mut tracer = Tracer::new();
-    for path in numbers().take(3000) {
+    for (path, depth) in paths {
         // The last call is to the function that ends.
-        let depth = path >> 20 & 15;
         descend(path | 1 << depth >> 1, depth, look, (&raw mut tracer).cast());
     }
-    tracer.assert_by_rules();
+    tracer
+}
+
+/// Paths without a pattern, and how deep they are.
+fn any_paths() -> impl Iterator<Item = (u32, u32)> {
+    numbers().take(3000).map(|path| (path, path >> 20 & 15))
+}
+
+#[test]
+fn any_call_path_through_frame_pointers_is_seen_as_usual_captures_see_it() {
+    through("paths", PATHS, &["-fno-omit-frame-pointer"], any_paths()).assert_by_rules();
+}
+
+/// A function that aligns its stack, called at any distance from where that is aligned.
+#[cfg(target_arch = "x86_64")]
+const ALIGNING: &str = "
+    typedef void call(void *);
+    typedef long vector __attribute__((vector_size(64)));
+    #define USED(x) __asm__ volatile(\"\" : : \"r\"(x) : \"memory\")
+    unsigned other(unsigned path, unsigned depth, call *f, void *p);
+    __attribute__((noinline)) unsigned descend(unsigned path, unsigned depth, call *f, void *p) {
+        long room[3];
+        USED(room);
+        if (depth == 0) { f(p); return 1; }
+        unsigned below = path & 1 ? descend(path >> 1, depth - 1, f, p) : other(path >> 1, depth - 1, f, p);
+        USED(room);
+        return below * 3 + path;
+    }
+    __attribute__((noinline)) unsigned other(unsigned path, unsigned depth, call *f, void *p) {
+        vector aligned = {depth};
+        char room[depth % 4 * 16 + 1];
+        USED(&aligned); USED(room);
+        unsigned below = path & 1 ? descend(path >> 1, depth - 1, f, p) : other(path >> 1, depth - 1, f, p);
+        USED(&aligned); USED(room);
+        return below * 5 + aligned[0] + room[0];
+    }
+    ";
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn any_call_path_through_functions_that_align_their_stack_is_seen_as_usual_captures_see_it() {
+    let tracer = through("aligning", ALIGNING, &["-fomit-frame-pointer"], any_paths());
+    tracer.assert_quick();
+    assert!(tracer.on_trail / tracer.captures > 3, "{} frames of {}", tracer.on_trail, tracer.captures);
+}
+
+/// The frame is where it was, and so is the return address that was found then: it is not the caller's any more.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_caller_at_another_distance_from_an_aligned_frame_is_not_taken_for_the_one_before() {
+    const DISTANCES: &str = "
+        typedef void call(void *);
+        typedef long vector __attribute__((vector_size(64)));
+        #define USED(x) __asm__ volatile(\"\" : : \"r\"(x) : \"memory\")
+        volatile unsigned sixteen = 16;
+        static __attribute__((noinline)) long aligned(unsigned size, call *f, void *p) {
+            vector aligned = {1};
+            char room[size];
+            USED(&aligned); USED(room);
+            f(p);
+            USED(&aligned); USED(room);
+            return aligned[0];
+        }
+        unsigned descend(unsigned size, unsigned which, call *f, void *p) {
+            char room[size];
+            USED(room);
+            unsigned result;
+            if (which) { result = aligned(sixteen, f, p); USED(0); } else { result = aligned(sixteen, f, p) + 1; USED(1); }
+            USED(room);
+            return result;
+        }
+        ";
+    // SAFETY: of this type.
+    let descend: Descend =
+        unsafe { std::mem::transmute(descend_of("distances", DISTANCES, &["-fomit-frame-pointer"])) };
+    let mut tracer = Tracer::new();
+    for number in numbers().take(3000) {
+        // Of one alignment, at four distances.
+        descend(64 + number % 4 * 16, number >> 2 & 1, look, (&raw mut tracer).cast());
+    }
+    tracer.assert_quick();
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_stack_of_functions_that_align_it_is_known_again() {
+    let few = numbers().take(5000).map(|path| (path % 4, 3));
+    let tracer = through("aligning_again", ALIGNING, &["-fomit-frame-pointer"], few);
+    assert!(tracer.known > tracer.captures * 9 / 10, "{} of {}", tracer.known, tracer.captures);
 }
 
 /// A function whose frame pointer points into the middle of its frame, as that of libffi's calls does.
