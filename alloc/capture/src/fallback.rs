@@ -9,6 +9,9 @@
 //! - with glibc's `_dl_find_object`. Without it (before 2.35) libgcc takes the loader's lock, which this thread or,
 //!   after `fork`, a thread that no longer exists may hold.
 //!
+//! Where it leads no farther, as from C that Go has called, it does not lead farther the next time either: there it is
+//! asked now and then.
+//!
 //! `_Unwind_Backtrace` is the whole of `backtrace::trace_unsynchronized` on these systems. It is called directly, as
 //! that crate cannot be linked to `libpoolscope.so`: other members of the workspace turn on its feature `std`, cargo
 //! builds one copy for all of them, and a library with a panic handler of its own cannot have std.
@@ -19,6 +22,7 @@ use crate::modules::{self, Confirmed};
 use crate::walk::is_signal_return;
 use crate::{Captured, MAX_DEPTH};
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// `_URC_NO_REASON` and `_URC_NORMAL_STOP` of the Itanium C++ ABI, 1.1.
 const GO_ON: c_int = 0;
@@ -37,6 +41,12 @@ struct Trace {
     frames: [u64; MAX_DEPTH],
     captured: Captured,
     confirmed: Confirmed,
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// How often libgcc was asked by this thread.
+    pub(crate) static ASKED: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
 }
 
 extern "C" fn visit(context: *mut c_void, trace: *mut c_void) -> c_int {
@@ -64,13 +74,44 @@ extern "C" fn visit(context: *mut c_void, trace: *mut c_void) -> c_int {
     if is_signal_return(&module, pc) { STOP } else { GO_ON }
 }
 
-/// The frames from the return address `first` on, if that is more than what `captured` has.
+/// Return addresses from which it led no farther, one in each place, with the epoch of their modules.
+static ENDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// Captures that ended at one of them.
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+/// Of so many of those, one asks again: tables of generated code may have been registered since.
+const ASKED_ONE_IN: u32 = 64;
+
+/// The frames from the return address `first` on, if that is more than what `captured` has, and if there may be any.
 #[cold]
 #[inline(never)]
+pub(crate) fn go_on(first: usize, frames: &mut [u64; MAX_DEPTH], captured: Captured) -> Captured {
+    let last = captured.depth.checked_sub(1).and_then(|last| frames.get(last)).copied();
+    let end = last.map(|last| last ^ modules::epoch() << 48);
+    let place = end.and_then(|end| ENDS.get(end as usize % ENDS.len()));
+    if let (Some(end), Some(place)) = (end, place)
+        && place.load(Ordering::Relaxed) == end
+        && !PASSED.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASKED_ONE_IN)
+    {
+        return captured;
+    }
+    let seen = trace(first, frames, captured);
+    if let (Some(end), Some(place)) = (end, place)
+        && seen == captured
+    {
+        place.store(end, Ordering::Relaxed);
+    }
+    seen
+}
+
+/// The frames from the return address `first` on, if that is more than what `captured` has.
 pub(crate) fn trace(first: usize, frames: &mut [u64; MAX_DEPTH], captured: Captured) -> Captured {
     if !loader::is_safe_to_ask() {
         return captured;
     }
+    #[cfg(test)]
+    ASKED.with(|asked| asked.set(asked.get() + 1));
     let mut trace = Trace {
         first,
         frames: [0; MAX_DEPTH],

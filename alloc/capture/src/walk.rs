@@ -56,7 +56,7 @@ pub(crate) fn walk(
     };
     let mut captured = walk.run(caller, frames);
     if captured.incomplete && !walk.interrupted && stack.is_native() {
-        captured = fallback::trace(caller.pc, frames, captured);
+        captured = fallback::go_on(caller.pc, frames, captured);
     }
     if !walk.read.is_empty() && table_pages::is_due() {
         // The walk has frames of these modules, so that they stay loaded.

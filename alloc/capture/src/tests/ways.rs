@@ -77,31 +77,38 @@ impl Seen {
     }
 }
 
-/// Calls a library's `descend`.
-#[inline(never)]
-fn run(name: &str, text: &str, options: &[&str], depth: i32) -> Seen {
-    let _guard = super::replaced::LOADING.lock();
+/// A library's `descend`.
+fn load(name: &str, text: &str, options: &[&str]) -> Descend {
     let library = compile(name, text, options);
     let path = CString::new(library.to_str().unwrap()).unwrap();
     // SAFETY: the library is ours, stays loaded, and its function has this signature.
     unsafe {
         let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
         assert!(!handle.is_null());
-        let address = libc::dlsym(handle, c"descend".as_ptr());
-        let descend: Descend = std::mem::transmute(address);
-        let mut seen: (Captured, Vec<u64>) = Default::default();
-        black_box(descend(depth, callback, (&raw mut seen).cast()));
-        // Listing waits for no one, and another test may fork.
-        let module = loop {
-            let module = modules::find(address as usize, &mut Confirmed::new()).unwrap();
-            if module.is_listed() {
-                break module;
-            }
-        };
-        let (captured, frames) = seen;
-        let own = frames.iter().filter(|frame| module.holds(**frame as usize)).count();
-        Seen { captured, frames, own }
+        std::mem::transmute(libc::dlsym(handle, c"descend".as_ptr()))
     }
+}
+
+/// Calls it.
+#[inline(never)]
+fn run(name: &str, text: &str, options: &[&str], depth: i32) -> Seen {
+    let _guard = super::replaced::LOADING.lock();
+    see(load(name, text, options), depth)
+}
+
+fn see(descend: Descend, depth: i32) -> Seen {
+    let mut seen: (Captured, Vec<u64>) = Default::default();
+    black_box(descend(depth, callback, (&raw mut seen).cast()));
+    // Listing waits for no one, and another test may fork.
+    let module = loop {
+        let module = modules::find(descend as usize, &mut Confirmed::new()).unwrap();
+        if module.is_listed() {
+            break module;
+        }
+    };
+    let (captured, frames) = seen;
+    let own = frames.iter().filter(|frame| module.holds(**frame as usize)).count();
+    Seen { captured, frames, own }
 }
 
 #[test]
@@ -141,6 +148,30 @@ fn a_function_that_aligns_its_stack_is_left() {
         let name = std::format!("realigned{words}");
         run(&name, REALIGNED, &["-fomit-frame-pointer"], words).assert_complete(3);
     }
+}
+
+/// Of code without tables that uses the frame pointer's register for something else, nobody knows who called it.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn where_the_fallback_leads_no_farther_it_is_asked_now_and_then() {
+    if !loader::is_safe_to_ask() {
+        return;
+    }
+    const NOWHERE: &str =
+        "__asm__(\".globl descend; .type descend, @function; descend: push %rbp; mov $64, %ebp; mov %rdx, %rdi;\"
+                 \"call *%rsi; pop %rbp; ret; .size descend, . - descend\");";
+    let _guard = super::replaced::LOADING.lock();
+    let descend = load("nowhere", NOWHERE, &[]);
+    let seen = see(descend, 20);
+    assert!(seen.captured.incomplete, "{:?}", names(&seen.frames));
+    let before = fallback::ASKED.get();
+    for _ in 0..200 {
+        let again = see(descend, 20);
+        assert_eq!((again.captured, &again.frames), (seen.captured, &seen.frames));
+    }
+    let asked = fallback::ASKED.get() - before;
+    // Other tests pass by their ends as well.
+    assert!(asked <= 20, "asked {asked} times of 200");
 }
 
 #[test]
