@@ -124,7 +124,7 @@ impl<D: Device> Pool<D> {
             Served::Sample(class, lane, drawn) => self.allocate_sample(size, class, lane, stream, drawn),
         };
         if let (Ok(address), Some(drawn)) = (&block, drawn) {
-            shared.record(*address, size, drawn, shared.begin(Charged::Sample));
+            shared.record(*address, size, drawn, Instant::now());
         }
         Some(block)
     }
@@ -138,13 +138,13 @@ impl<D: Device> Pool<D> {
         stream: Stream,
         drawn: Drawn,
     ) -> Result<u64, PoolError> {
-        let (mut began, mut more) = (self.shared.begin(Charged::Sample), Vec::new());
+        let (mut began, mut more) = (Instant::now(), Vec::new());
         let mut address = self.core().take_sampled(class, lane, stream, false, &mut more)?;
         if address.is_none() {
             let take = |core: &mut Core<D>| core.take_sampled(class, lane, stream, true, &mut more);
             address = self.shared.take_or_climb(size_of(class), stream, || self.shared.reclaim_own(), take)?;
             // That was no sample's fault.
-            began = began.map(|_| Instant::now());
+            began = Instant::now();
         }
         let address = address.ok_or(PoolError::NotABlock(0))?;
         self.keep_for_samples(more, class, lane, stream);
@@ -192,7 +192,7 @@ impl<D: Device> Pool<D> {
         let drawn = self.shared.is_large_sample(size.clamp(1, 1 << 62), place);
         let address = self.allocate_unrecorded(size, stream)?;
         if let Some(drawn) = drawn {
-            self.shared.record(address, size, drawn, self.shared.begin(Charged::Sample));
+            self.shared.record(address, size, drawn, Instant::now());
         }
         Ok(address)
     }
@@ -352,7 +352,7 @@ impl<D: Device> Shared<D> {
     }
 
     /// Tells the recorder of a block that nobody has yet, and which has taken time since `began` because of that.
-    fn record(&self, address: u64, size: u64, Drawn { weight, place }: Drawn, began: Option<Instant>) {
+    fn record(&self, address: u64, size: u64, Drawn { weight, place }: Drawn, began: Instant) {
         let in_use = self.usage();
         if let Some(token) = self.recorder.allocated(&Sample { address, size, weight, in_use }) {
             let record = Record { token, count: self.lives.took(place) };
@@ -364,7 +364,7 @@ impl<D: Device> Shared<D> {
     /// Tells the recorder of a block that is about to be freed, if it is recorded. `bytes` says how many it has.
     #[cold]
     fn forget(&self, address: u64, bytes: impl FnOnce() -> u64) {
-        let began = self.begin(Charged::Free);
+        let began = Instant::now();
         let Some(Record { token, count }) = lock(&self.records).take(&self.read.pages, address) else { return };
         self.lives.freed(count);
         let (with, bytes) = (self.usage(), bytes());
@@ -377,17 +377,10 @@ impl<D: Device> Shared<D> {
         self.in_use.bytes().unwrap_or_else(|| self.core().usage())
     }
 
-    /// When a sample begins, or the free of one, if it is to be timed.
-    fn begin(&self, of: Charged) -> Option<Instant> {
-        // SAFETY: this is the owning thread, which has no other reference.
-        let is_timed = |cache: &ThreadCache| unsafe { cache.stream_cache() }.budgets.is_timed(of);
-        CurrentCache::of(self.read.id).is_some_and(|cache| is_timed(&cache)).then(Instant::now)
-    }
-
     /// Has the thread's samples come the less often the longer they take.
-    fn charge(&self, of: Charged, began: Option<Instant>) {
-        if let (Some(began), Some(cache)) = (began, CurrentCache::of(self.read.id)) {
-            // SAFETY: as above.
+    fn charge(&self, of: Charged, began: Instant) {
+        if let Some(cache) = CurrentCache::of(self.read.id) {
+            // SAFETY: this is the owning thread, which has no other reference.
             let budgets = &mut unsafe { cache.stream_cache() }.budgets;
             budgets.charge(of, began.elapsed().as_nanos() as u64);
         }

@@ -261,12 +261,7 @@ impl Budgets {
         }
     }
 
-    /// Whether the next sample is to be timed, or the next free of one.
-    pub fn is_timed(&mut self, of: Charged) -> bool {
-        self.pace.is_timed(of)
-    }
-
-    /// Says how many nanoseconds one has taken that was timed.
+    /// Says how many nanoseconds the latest sample has taken, or the latest free of one.
     pub fn charge(&mut self, of: Charged, ns: u64) {
         self.pace.charge(of, ns);
     }

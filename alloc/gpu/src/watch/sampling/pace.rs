@@ -15,11 +15,10 @@ const BURST_AT_FIRST: u64 = 192;
 /// Samples a second that a thread may take, however many there are, if all together may take so many.
 const THREAD_MIN: u64 = 256;
 /// Nanoseconds of a sample and of its free, where they may come as often as the rate says; those that take longer come
-/// the less often, and others the more often. At 10,000 a second both are a sixtieth of the time.
-const USUAL: [u64; 2] = [1_000, 667];
+/// the less often, and others the more often. At 10,000 a second both are an eightieth of the time. What they leave in the
+/// caches costs a program as much again, and is not measured.
+const USUAL: [u64; 2] = [750, 500];
 const USUAL_BOTH: u64 = USUAL[0] + USUAL[1];
-/// Of so many samples and frees, one is timed: to look at the clock is a tenth of what they take.
-const TIMED_ONE_IN: u8 = 4;
 /// What both together are taken to cost at least, and each at most: some are interrupted.
 const CHEAPEST: u64 = USUAL_BOTH / 5;
 const DEAREST: u64 = 10_000;
@@ -62,8 +61,6 @@ pub struct Pace {
     apart: u64,
     /// Nanoseconds that a sample takes, and its free, by the latest ones.
     cost: [u64; 2],
-    /// How many of them there were since one that was timed.
-    untimed: [u8; 2],
     /// Nanoseconds that it takes to fill the bucket. What was taken from an empty one is owed, up to another bucket.
     missing: u64,
     /// Whether there was a sample.
@@ -87,18 +84,11 @@ impl Pace {
         Pace { latest: now, cost: USUAL, ..Pace::default() }
     }
 
-    /// Whether the next one is to be timed.
-    pub fn is_timed(&mut self, of: Charged) -> bool {
-        let untimed = &mut self.untimed[of as usize];
-        *untimed = (*untimed + 1) % TIMED_ONE_IN;
-        *untimed == 1
-    }
-
-    /// One that was timed has taken so many nanoseconds.
+    /// The latest sample, or the latest free of one, has taken so many nanoseconds.
     pub fn charge(&mut self, of: Charged, ns: u64) {
         let cost = &mut self.cost[of as usize];
         // Never 0, or it would stay so.
-        *cost = ((15 * *cost + ns.min(4 * *cost).min(DEAREST)) / 16).max(32);
+        *cost = ((31 * *cost + ns.min(4 * *cost).min(DEAREST)) / 32).max(32);
     }
 
     /// The level after a sample that was taken at the time `now`;
