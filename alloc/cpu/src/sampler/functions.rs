@@ -6,7 +6,7 @@ use poolscope_wire::script::{self, FUNCTION_WORDS};
 
 use super::known_stacks::KnownStacks;
 use super::stack_table::{CapturedStack, StackTable, UNKNOWN, function, hash};
-use super::weave::{LeavesOut, keeps_frames, woven};
+use super::weave::{LeavesOut, woven};
 use super::{SAMPLER, Sampler, recent_stacks};
 use crate::kernel::os;
 use crate::script::{CALLS_MAX, Call, Calls, Function, Identity};
@@ -70,7 +70,7 @@ impl Functions {
         if of_calls == 0 {
             return self.intern_bare(segment, stacks, stack);
         }
-        let key = hash(&CapturedStack { frames: &[of_frames, of_calls, stack.flags.into()], ..*stack }, &[]);
+        let key = hash(&CapturedStack { frames: &[of_frames, of_calls, stack.flags.into()], ..*stack });
         self.stacks.find(key).unwrap_or_else(|| {
             let woven = self.intern_woven(segment, stacks, stack, calls.get());
             let Some(woven) = woven else { return self.intern_bare(segment, stacks, stack) };
@@ -83,13 +83,13 @@ impl Functions {
 
     /// The same of a stack in which none ran anything.
     pub fn intern_bare(&mut self, segment: &Segment, stacks: &mut StackTable, stack: &CapturedStack<'_>) -> u32 {
-        let hash = hash(stack, &[]);
+        // Not by `StackTable::intern`, which is part of its one caller: that is the sample of a program without calls.
+        let hash = hash(stack);
         let known = stacks.find(segment, hash, stack.len());
         known.unwrap_or_else(|| stacks.insert(segment, stack, hash, recent_stacks::shelf))
     }
 
-    /// The same of one with calls: where it keeps all of its frames it is known by its words before they are put in order.
-    /// `None` without memory.
+    /// The same of one with calls. `None` without memory.
     fn intern_woven(
         &mut self,
         segment: &Segment,
@@ -99,22 +99,10 @@ impl Functions {
     ) -> Option<u32> {
         let Scratch { runs, words, .. } = self.run(segment, stacks, calls)?;
         let runs = runs.get(..calls.len())?;
-        let of_stack = (stack.frames, stack.flags);
         let is_deep = stack.frames.len() + runs.len() > MAX_DEPTH;
-        if !is_deep && keeps_frames(calls) {
-            let hash = hash(stack, runs);
-            return stacks.find(segment, hash, stack.len() + runs.len()).or_else(|| {
-                let (frames, flags) = woven(of_stack, (runs, calls), LeavesOut::Nothing, words)?;
-                let stack = CapturedStack { frames, flags, ..*stack };
-                Some(stacks.insert(segment, &stack, hash, recent_stacks::shelf))
-            });
-        }
         let leaves_out = if is_deep { LeavesOut::Between } else { LeavesOut::Nothing };
-        let (frames, flags) = woven(of_stack, (runs, calls), leaves_out, words)?;
-        let stack = CapturedStack { frames, flags, ..*stack };
-        let hash = hash(&stack, &[]);
-        let known = stacks.find(segment, hash, stack.len());
-        Some(known.unwrap_or_else(|| stacks.insert(segment, &stack, hash, recent_stacks::shelf)))
+        let (frames, flags) = woven((stack.frames, stack.flags), (runs, calls), leaves_out, words)?;
+        Some(self.intern_bare(segment, stacks, &CapturedStack { frames, flags, ..*stack }))
     }
 
     /// The words of calls, in a place of their own. `None` without memory.

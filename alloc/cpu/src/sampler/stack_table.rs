@@ -141,7 +141,7 @@ impl StackTable {
     /// The index of a stack, added if it is new; [`UNKNOWN`] if there is no room. `shelf` says which stacks a new one is
     /// compared with.
     pub fn intern(&mut self, segment: &Segment, stack: &CapturedStack<'_>, shelf: impl FnOnce() -> usize) -> u32 {
-        let hash = hash(stack, &[]);
+        let hash = hash(stack);
         self.find(segment, hash, stack.len()).unwrap_or_else(|| self.insert(segment, stack, hash, shelf))
     }
 
@@ -185,7 +185,7 @@ impl StackTable {
     pub fn intern_function(&mut self, segment: &Segment, words: &[u64]) -> Option<u32> {
         let label = &[];
         let function = CapturedStack { frames: words, label, flags: 0, kind: kind::FUNCTION, device: 0, epoch: 0 };
-        let hash = hash(&function, &[]);
+        let hash = hash(&function);
         let known = self.find(segment, hash, words.len());
         let number = known.unwrap_or_else(|| self.insert(segment, &function, hash, || NO_SHELF));
         (number != UNKNOWN).then_some(number)
@@ -303,7 +303,7 @@ pub fn bytes(size: u64, weight: u64) -> u64 {
 
 /// The hash of a stack, with what is to be told apart by more than its words.
 #[inline(always)]
-pub fn hash(stack: &CapturedStack<'_>, more: &[u64]) -> u64 {
+pub fn hash(stack: &CapturedStack<'_>) -> u64 {
     let mut hash =
         0x9e37_79b9_7f4a_7c15 ^ stack.epoch ^ u64::from(StackRecord::describe(0, stack.kind, stack.device)) << 48;
     // Loops of their own: one over all takes more instructions for each frame.
@@ -311,9 +311,6 @@ pub fn hash(stack: &CapturedStack<'_>, more: &[u64]) -> u64 {
         hash = (hash.rotate_left(5) ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
     for &word in stack.label {
-        hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-    for &word in more {
         hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
     // Murmur3's finisher: the low bits pick the place in the index.

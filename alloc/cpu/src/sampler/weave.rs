@@ -3,7 +3,6 @@
 use core::ops::Range;
 
 use poolscope_capture::MAX_DEPTH;
-use poolscope_wire::script::Language;
 use poolscope_wire::stack_flags;
 
 use crate::script::python::{self, Ranges};
@@ -18,11 +17,6 @@ pub enum LeavesOut {
     Between,
     /// All.
     Interpreter,
-}
-
-/// Whether a stack with these calls has all of the interpreter's frames, if it need not leave any out.
-pub fn keeps_frames(calls: &[Call]) -> bool {
-    calls.first().is_none_or(|call| call.language() == Language::Python)
 }
 
 /// A stack of these flags with the calls that the interpreter ran in it, as far as there is room, and its flags then.
