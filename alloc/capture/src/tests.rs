@@ -1,4 +1,5 @@
 use crate::{Caller, Captured, MAX_DEPTH, ThreadState, capture};
+use std::ffi::{CString, c_void};
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::prelude::v1::*;
@@ -60,4 +61,15 @@ fn compile(name: &str, text: &str, options: &[&str]) -> PathBuf {
     let status = Command::new(compiler).args(options).arg("-o").arg(&library).arg(&source).status().unwrap();
     assert!(status.success());
     library
+}
+
+/// The function `descend` of a library that is compiled of the C text, and stays. Whoever loads one holds
+/// [`replaced::LOADING`].
+fn descend_of(name: &str, text: &str, options: &[&str]) -> *mut c_void {
+    let library = compile(name, text, options);
+    let path = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: a library of this test's own.
+    let descend = unsafe { libc::dlsym(libc::dlopen(path.as_ptr(), libc::RTLD_NOW), c"descend".as_ptr()) };
+    assert!(!descend.is_null());
+    descend
 }

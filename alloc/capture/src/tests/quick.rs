@@ -1,7 +1,6 @@
 //! Quick captures, over and over on one thread: what they say is what usual captures say.
 use super::*;
 use crate::{Footprints, Trail, capture_anew, capture_known, capture_quickly, complete, hash};
-use std::ffi::{CString, c_void};
 
 /// A thread's state, as a tracer keeps it.
 struct Tracer {
@@ -175,31 +174,26 @@ fn a_stack_whose_slot_is_another_ones_is_not_known_any_more() {
     assert_eq!(find(&mut tracer, forget), None);
 }
 
+/// Goes so deep, and then up and down by at most so many frames again and again.
+fn below(depth: u32, most: u32, tracer: &mut Tracer) -> u32 {
+    if depth > 0 {
+        return black_box(below(depth - 1, most, tracer)) + 1;
+    }
+    numbers().take(3000).fold(0, |sum, path| black_box(left(path, path >> 20 & most, tracer)) ^ sum)
+}
+
 #[test]
 fn outer_frames_that_stay_are_not_walked_again() {
-    fn below(depth: u32, tracer: &mut Tracer) -> u32 {
-        if depth > 0 {
-            return black_box(below(depth - 1, tracer)) + 1;
-        }
-        numbers().take(3000).fold(0, |sum, path| black_box(left(path, path >> 20 & 3, tracer)) ^ sum)
-    }
     let mut tracer = Tracer::new();
-    below(50, &mut tracer);
+    below(50, 3, &mut tracer);
     assert!(tracer.on_trail / tracer.captures >= 50, "{} frames a capture", tracer.on_trail / tracer.captures);
 }
 
 #[test]
 fn of_a_deep_stack_the_innermost_frames_are_seen_as_usual_captures_see_them() {
-    /// Goes so deep, and then up and down by some frames again and again.
-    fn below(depth: u32, tracer: &mut Tracer) -> u32 {
-        if depth > 0 {
-            return black_box(below(depth - 1, tracer)) + 1;
-        }
-        numbers().take(1000).fold(0, |sum, path| black_box(left(path, path >> 20 & 31, tracer)) ^ sum)
-    }
     for depth in [90, 110, 125, 150, 175, 400] {
         let mut tracer = Tracer::new();
-        below(depth, &mut tracer);
+        below(depth, 31, &mut tracer);
         tracer.assert_by_rules();
         tracer.assert_quick();
         let on_trail = tracer.on_trail / tracer.captures;
@@ -238,21 +232,16 @@ extern "C" fn look(tracer: *mut c_void) {
     unsafe { &mut *tracer.cast::<Tracer>() }.look();
 }
 
-/// The function `descend` of a library that is compiled for this test, and stays.
-fn descend_of(name: &str, source: &str, options: &[&str]) -> *mut c_void {
+/// The function of a library that is compiled for this test.
+fn load(name: &str, source: &str, options: &[&str]) -> Descend {
     let _guard = super::replaced::LOADING.lock();
-    let library = compile(name, source, options);
-    let name = CString::new(library.to_str().unwrap()).unwrap();
-    // SAFETY: a library of this test's own.
-    let descend = unsafe { libc::dlsym(libc::dlopen(name.as_ptr(), libc::RTLD_NOW), c"descend".as_ptr()) };
-    assert!(!descend.is_null());
-    descend
+    // SAFETY: of this type.
+    unsafe { std::mem::transmute(descend_of(name, source, options)) }
 }
 
 /// Captures behind paths through two functions, of which the first ends.
 fn through(name: &str, source: &str, options: &[&str], paths: impl Iterator<Item = (u32, u32)>) -> Tracer {
-    // SAFETY: of this type.
-    let descend: Descend = unsafe { std::mem::transmute(descend_of(name, source, options)) };
+    let descend = load(name, source, options);
     let mut tracer = Tracer::new();
     for (path, depth) in paths {
         // The last call is to the function that ends.
@@ -330,9 +319,7 @@ fn a_caller_at_another_distance_from_an_aligned_frame_is_not_taken_for_the_one_b
             return result;
         }
         ";
-    // SAFETY: of this type.
-    let descend: Descend =
-        unsafe { std::mem::transmute(descend_of("distances", DISTANCES, &["-fomit-frame-pointer"])) };
+    let descend = load("distances", DISTANCES, &["-fomit-frame-pointer"]);
     let mut tracer = Tracer::new();
     for number in numbers().take(3000) {
         // Of one alignment, at four distances.

@@ -2,7 +2,6 @@
 use super::*;
 use crate::modules::{self, Confirmed};
 use crate::{fallback, loader};
-use std::ffi::{CString, c_void};
 
 type Descend = extern "C" fn(i32, extern "C" fn(*mut c_void), *mut c_void) -> i32;
 
@@ -79,14 +78,8 @@ impl Seen {
 
 /// A library's `descend`.
 fn load(name: &str, text: &str, options: &[&str]) -> Descend {
-    let library = compile(name, text, options);
-    let path = CString::new(library.to_str().unwrap()).unwrap();
-    // SAFETY: the library is ours, stays loaded, and its function has this signature.
-    unsafe {
-        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
-        assert!(!handle.is_null());
-        std::mem::transmute(libc::dlsym(handle, c"descend".as_ptr()))
-    }
+    // SAFETY: it has this signature.
+    unsafe { std::mem::transmute(descend_of(name, text, options)) }
 }
 
 /// Calls it.

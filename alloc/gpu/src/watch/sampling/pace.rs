@@ -16,7 +16,7 @@ const BURST_AT_FIRST: u64 = 192;
 const THREAD_MIN: u64 = 256;
 /// Nanoseconds of a sample and of its free, where they may come as often as the rate says; those that take longer come
 /// the less often, and others the more often. At 10,000 a second both are an eightieth of the time. What they leave in the
-/// caches costs a program as much again, and is not measured.
+/// caches costs a program time as well, and is not measured.
 const USUAL: [u64; 2] = [750, 500];
 const USUAL_BOTH: u64 = USUAL[0] + USUAL[1];
 /// What both together are taken to cost at least, and each at most: some are interrupted.
