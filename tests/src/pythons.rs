@@ -16,6 +16,11 @@ pub fn home(python: &Path) -> String {
     said(python, "import sys; print(sys.base_prefix)")
 }
 
+/// Whether it runs without the interpreter's lock, and has its objects from no allocator but its own.
+pub fn is_free_threaded(python: &Path) -> bool {
+    said(python, "from sysconfig import get_config_var as of; print(of('Py_GIL_DISABLED'))") == "1"
+}
+
 fn said(python: &Path, script: &str) -> String {
     Program::new("sh").args(["-c", "exec \"$0\" -c \"$1\""]).arg(python).arg(script).run().stdout.trim().to_owned()
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use poolscope_e2e::compiler::{compile, compile_into, compile_with_headers};
-use poolscope_e2e::{Output, Pool, Program};
+use poolscope_e2e::{Output, Pool, Program, pythons};
 use serde_json::Value;
 
 struct Check {
@@ -243,19 +243,24 @@ fn the_built_in_rules_are_listed_with_their_reasons() {
 #[test]
 fn python_runs_on_malloc_unless_told_not_to() {
     let script = "import os; print(os.environ.get('PYTHONMALLOC'))";
-    let run = |options: &[&str], own: Option<&str>| {
+    let run_in = |python: &Path, options: &[&str], own: Option<&str>| {
         let pool = Pool::new();
         let mut command = pool.poolscope().env_remove("PYTHONMALLOC");
         if let Some(own) = own {
             command = command.env("PYTHONMALLOC", own);
         }
-        let output = command.arg("check").args(options).args(["--", "/usr/bin/python3", "-c", script]).run();
+        let output = command.arg("check").args(options).arg("--").arg(python).args(["-c", script]).run();
         assert_eq!(output.code(), 0, "{}", output.report());
         output.stdout.trim().to_owned()
     };
+    let run = |options: &[&str], own: Option<&str>| run_in(Path::new("/usr/bin/python3"), options, own);
     assert_eq!(run(&[], None), "malloc");
     assert_eq!(run(&["--pymalloc"], None), "None");
     assert_eq!(run(&[], Some("pymalloc")), "pymalloc");
+    // One that knows no such allocator ends when it is told to use it.
+    for python in pythons::from_version(13).iter().filter(|python| pythons::is_free_threaded(python)) {
+        assert_eq!(run_in(python, &[], None), "");
+    }
 }
 
 #[test]

@@ -21,6 +21,11 @@ pub unsafe fn tell(find: Option<Find<'_>>) {
     unsafe { script::tell(find) };
 }
 
+/// Whether the program has a CPython that gets its objects from nobody but itself, and refuses `PYTHONMALLOC=malloc`.
+pub fn has_only_its_own_allocator() -> bool {
+    script::python::has_only_its_own_allocator()
+}
+
 /// Calls `f` with the function that a word of a stack is a call of, and with the line that it was at; false if it is an
 /// address. `f` must not allocate or free.
 pub fn with_call(word: u64, f: impl FnOnce(&Function<'_>, u32)) -> bool {

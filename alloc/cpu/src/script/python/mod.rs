@@ -120,10 +120,10 @@ unsafe fn begin_calls(find: Find<'_>, since: Since) -> Option<()> {
     let (symbols, layout) = unsafe {
         let symbols = Symbols::of(find)?;
         let version = CStr::from_ptr((symbols.version)());
-        let layout = minor(version.to_bytes()).and_then(layout::of_version).filter(|layout| {
+        let layout = layout::of_version(minor(version.to_bytes())?).find(|layout| {
             let [of_types, of_code, of_frames] = symbols.types;
             let is_of = |address: usize, size: usize| {
-                objects::type_of(address) == of_types && objects::size_of_objects(address) == size
+                objects::type_of(address, layout) == of_types && objects::size_of_objects(address, layout) == size
             };
             is_of(of_code, layout.sizes[0]) && is_of(of_frames, layout.sizes[1])
         })?;
@@ -146,6 +146,11 @@ unsafe fn begin_calls(find: Find<'_>, since: Since) -> Option<()> {
 fn minor(version: &[u8]) -> Option<u32> {
     let digits = version.strip_prefix(b"3.")?.iter().take_while(|byte| byte.is_ascii_digit());
     Some(digits.fold(0, |number, digit| 10 * number + u32::from(digit - b'0')))
+}
+
+/// Whether there is one that has no allocator but its own: it is free-threaded.
+pub fn has_only_its_own_allocator() -> bool {
+    interpreter().is_some_and(|interpreter| interpreter.layout.is_free_threaded())
 }
 
 fn interpreter() -> Option<&'static Interpreter> {
@@ -209,6 +214,9 @@ const FIRST_OF_ITS_THREAD: u32 = 12;
 struct Frame {
     address: usize,
     interpreter: &'static Interpreter,
+    /// The thread's state is the one in use. Otherwise the thread has let CPython go on without it, as compiled code does
+    /// that computes for longer.
+    is_attached: bool,
 }
 
 impl Frame {
@@ -230,7 +238,7 @@ impl Frame {
         }
         // SAFETY: the thread's own until it ends, but for the one that is in use until 3.11: that may be another thread's,
         // which may be about to free it, and no more of it is read than that it is.
-        let of = |state: usize| unsafe { Frame::innermost_of(state, interpreter) };
+        let of = |state: usize| unsafe { Frame::innermost_of(state, state == in_use, interpreter) };
         if layout.minor >= FIRST_OF_ITS_THREAD {
             return of(in_use).or_else(|| of(state));
         }
@@ -244,7 +252,7 @@ impl Frame {
     ///
     /// # Safety
     /// It can be read, and is kept if it is the calling thread's.
-    unsafe fn innermost_of(state: usize, interpreter: &'static Interpreter) -> Option<Frame> {
+    unsafe fn innermost_of(state: usize, is_attached: bool, interpreter: &'static Interpreter) -> Option<Frame> {
         let Layout { thread, first, .. } = interpreter.layout;
         // SAFETY: the caller's promise; the version says the structure. The thread's own number is asked for.
         unsafe {
@@ -255,7 +263,7 @@ impl Frame {
                 First::Of(at) => pointer_at(state + at)?,
                 First::Behind(at, first) => pointer_at(pointer_at(state + at)? + first)?,
             };
-            Some(Frame { address, interpreter })
+            Some(Frame { address, interpreter, is_attached })
         }
     }
 
@@ -279,7 +287,7 @@ impl Frame {
     fn code(self) -> Option<usize> {
         let (code, [_, of_code, _]) = (self.runs(), self.interpreter.symbols.types);
         // SAFETY: the place of a frame for the object that it runs.
-        unsafe { objects::is_a(code, of_code) }.then_some(code)
+        unsafe { objects::is_a(code, of_code, self.interpreter.layout) }.then_some(code)
     }
 
     /// The object that it runs.
@@ -302,9 +310,26 @@ impl Frame {
         let layout = self.interpreter.layout;
         let at = match layout.at {
             At::Units(at, unit) => (self.word(at) as i32).saturating_mul(unit).max(0) as usize,
-            At::Pointer(at) => self.word(at).wrapping_sub(code + layout.sizes[0]),
+            At::Pointer(at) => self.word(at).wrapping_sub(self.bytecode(code)),
         };
         u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// Where the bytecode begins that it runs, of its code or a copy of it.
+    fn bytecode(self, code: usize) -> usize {
+        let layout = self.interpreter.layout;
+        let number = layout.copies.map_or(0, |copies| self.word(copies.number) as u32 as usize);
+        let Some(copies) = layout.copies.filter(|_| number != 0) else { return code + layout.sizes[0] };
+        // SAFETY: the code that it runs, of this version's structure.
+        let place = unsafe { word_at(code + copies.all) } + (1 + number) * size_of::<usize>();
+        if self.is_attached {
+            // SAFETY: another thread may put longer addresses' in their place: CPython keeps these until every attached
+            // thread has come to its next instruction.
+            return unsafe { word_at(place) };
+        }
+        let mut start = [0];
+        os::read_own_memory(place, &mut start);
+        start[0]
     }
 }
 
@@ -355,7 +380,7 @@ mod tests {
         assert_eq!(minor(b"3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0]"), Some(11));
         assert_eq!(minor(b"3.8.18 (default)"), Some(8));
         assert_eq!(minor(b"2.7.18 (default)"), None);
-        assert!(layout::of_version(8).is_some() && layout::of_version(15).is_some());
-        assert!(layout::of_version(7).is_none() && layout::of_version(16).is_none());
+        let known = [7, 8, 12, 13, 14, 15, 16].map(|minor| layout::of_version(minor).count());
+        assert_eq!(known, [0, 1, 1, 2, 2, 2, 0]);
     }
 }

@@ -6,42 +6,37 @@ use super::layout::Layout;
 use crate::script::Identity;
 use crate::script::words::{Bytes, byte_at, half_at, word_at};
 
-/// Bytes of an object before what is its own: the count of references, and its type behind it.
-const TYPE: usize = 8;
-/// Of one with a length.
-const LENGTH: usize = 16;
-/// The size of its objects, in a type (`tp_basicsize`).
-const BASIC_SIZE: usize = 32;
-/// The bytes of a bytes object.
-const BYTES: usize = 32;
-/// What a string is made of: bits of a word.
-const STRING_STATE: usize = 32;
+/// Behind the head of an object with a length: the size of its objects in a type (`tp_basicsize`), the bytes of a bytes
+/// object, and what a string is made of, bits of a word.
+const BASIC_SIZE: usize = 16;
+const BYTES: usize = 16;
+const STRING_STATE: usize = 16;
 
 /// The type of an object.
 ///
 /// # Safety
-/// It is one.
-pub unsafe fn type_of(object: usize) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { word_at(object + TYPE) }
+/// It is one, or a type of whatever version.
+pub unsafe fn type_of(object: usize, layout: &Layout) -> usize {
+    // SAFETY: the caller's promise. Types are longer than every version's head.
+    unsafe { word_at(object + layout.head - size_of::<usize>()) }
 }
 
 /// What a type states as the size of its objects.
 ///
 /// # Safety
-/// It is a type.
-pub unsafe fn size_of_objects(of_type: usize) -> usize {
+/// It is a type, of whatever version.
+pub unsafe fn size_of_objects(of_type: usize, layout: &Layout) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { word_at(of_type + BASIC_SIZE) }
+    unsafe { word_at(of_type + layout.head + BASIC_SIZE) }
 }
 
 /// Whether an address is that of an object of a type.
 ///
 /// # Safety
 /// It is an object's, or none at all.
-pub unsafe fn is_a(object: usize, of_type: usize) -> bool {
+pub unsafe fn is_a(object: usize, of_type: usize, layout: &Layout) -> bool {
     // SAFETY: the caller's promise.
-    object != 0 && object.is_multiple_of(align_of::<usize>()) && unsafe { type_of(object) } == of_type
+    object != 0 && object.is_multiple_of(align_of::<usize>()) && unsafe { type_of(object, layout) } == of_type
 }
 
 /// A function's code object, which is there as long as somebody runs it.
@@ -75,7 +70,8 @@ impl Code {
         let lens = unsafe {
             let name = bytes.push_string(name, NAME_MAX, self.layout);
             let file = bytes.push_string(word_at(self.address + self.layout.file), FILE_MAX, self.layout);
-            let len = word_at(table + LENGTH).min(TABLE_MAX);
+            let table = table + self.layout.head;
+            let len = word_at(table).min(TABLE_MAX);
             (0..len).for_each(|at| bytes.push(byte_at(table + BYTES + at)));
             [name as u16, file as u16, len as u16]
         };
@@ -92,10 +88,10 @@ impl Bytes<'_> {
     /// It is a string of this version's.
     unsafe fn push_string(&mut self, string: usize, most: usize, layout: &Layout) -> usize {
         let before = self.len();
-        // SAFETY: the caller's promise. The state has the bytes of a character in its third bit and the two behind
-        // it, then whether the characters follow, and whether all are ASCII.
-        let (len, state) = unsafe { (word_at(string + LENGTH), word_at(string + STRING_STATE)) };
-        let (width, is_compact, is_ascii) = (state >> 2 & 7, state >> 5 & 1 != 0, state >> 6 & 1 != 0);
+        // SAFETY: the caller's promise. The state has the bytes of a character in three bits, then whether the characters follow, and whether all are ASCII.
+        let (len, state) = unsafe { (word_at(string + layout.head), word_at(string + layout.head + STRING_STATE)) };
+        let state = state >> layout.width;
+        let (width, is_compact, is_ascii) = (state & 7, state >> 3 & 1 != 0, state >> 4 & 1 != 0);
         if !is_compact {
             return 0;
         }
@@ -121,9 +117,9 @@ mod tests {
     use crate::script::python::layout::of_version;
     use poolscope_wire::script::Function;
 
-    /// An object of CPython 3.12's: references, type, and words behind them.
-    fn object(words: &[u64]) -> Vec<u64> {
-        [&[1, 0], words].concat()
+    /// An object of a version's: its head, and words behind it.
+    fn object(layout: &Layout, words: &[u64]) -> Vec<u64> {
+        [&vec![1; layout.head / 8], words].concat()
     }
 
     fn packed(bytes: &[u8]) -> Vec<u64> {
@@ -131,26 +127,35 @@ mod tests {
         bytes.chunks(8).map(word).collect()
     }
 
-    fn string(len: u64, width: u64, is_ascii: bool, characters: &[u8]) -> Vec<u64> {
-        let state = width << 2 | 1 << 5 | u64::from(is_ascii) << 6;
+    fn string(layout: &Layout, len: u64, width: u64, is_ascii: bool, characters: &[u8]) -> Vec<u64> {
+        let state = (width | 1 << 3 | u64::from(is_ascii) << 4) << layout.width;
         let before = if is_ascii { vec![] } else { vec![0, 0] };
-        object(&[&[len, 0, state], &before[..], &packed(characters)].concat())
+        object(layout, &[&[len, 0, state], &before[..], &packed(characters)].concat())
     }
 
     #[test]
     fn a_code_object_is_described_in_words_whatever_characters_its_names_have() {
+        let free_threaded = of_version(14).last().expect("is known");
+        for layout in of_version(12).chain([free_threaded]) {
+            is_described_in_words(layout);
+        }
+    }
+
+    fn is_described_in_words(layout: &'static Layout) {
+        let string = |len, width, is_ascii, characters: &[u8]| string(layout, len, width, is_ascii, characters);
         let ascii = string(3, 1, true, b"run");
         let latin = string(4, 1, false, b"caf\xe9");
         let wide = string(2, 2, false, &[0x2b, 0x8a, 0x9e, 0x8a]);
         let widest = string(2, 4, false, &[0x0d, 0xf4, 1, 0, b'!', 0, 0, 0]);
-        let table = object(&[&[9, 0], &packed(b"\x80\x01linetab")[..]].concat());
+        let table = object(layout, &[&[9, 0], &packed(b"\x80\x01linetab")[..]].concat());
         for (name, said) in [(&ascii, "run"), (&latin, "café"), (&wide, "訫語"), (&widest, "🐍!")] {
-            let mut code = object(&[0; 24]);
-            code[112 / 8] = ascii.as_ptr() as u64;
-            code[128 / 8] = name.as_ptr() as u64;
-            code[136 / 8] = table.as_ptr() as u64;
-            code[64 / 8] = 41 << 32;
-            let code = Code { address: code.as_ptr() as usize, layout: of_version(12).expect("is known") };
+            let mut code = object(layout, &[0; 24]);
+            let own = layout.head / 8;
+            code[own + 12] = ascii.as_ptr() as u64;
+            code[own + 14] = name.as_ptr() as u64;
+            code[own + 15] = table.as_ptr() as u64;
+            code[own + 6] = 41 << 32;
+            let code = Code { address: code.as_ptr() as usize, layout };
             let mut words = [u64::MAX; 64];
             let len = code.describe(&mut words);
             let function = Function::of_words(&words[..len]).expect("is one");
