@@ -4,6 +4,7 @@ The library is found in the package that pip installs, beside the built programs
 POOLSCOPE_GPU_LIB says.
 """
 
+import collections
 import ctypes
 import json
 import os
@@ -35,6 +36,7 @@ def load():
     library.poolscope_gpu_stats_json.restype = ctypes.c_size_t
     library.poolscope_gpu_stats_json.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t]
     library.poolscope_gpu_configure.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p]
+    library.poolscope_gpu_reset_peaks.argtypes = [ctypes.c_int]
     for name in ("poolscope_gpu_trim", "poolscope_gpu_release_all"):
         getattr(library, name).restype = ctypes.c_size_t
     library.poolscope_gpu_alloc.restype = ctypes.c_void_p
@@ -81,6 +83,82 @@ def torch_allocator():
         if take is not None:
             take(ctypes.cast(getattr(library, function), ctypes.c_void_p).value)
     return allocator
+
+
+def use_in_torch():
+    """Gives PyTorch all its device memory from the pool. Has to come before its first allocation.
+
+    What torch.cuda says of memory (memory_allocated, max_memory_allocated, memory_reserved, memory_stats, memory_summary,
+    reset_peak_memory_stats and so on) are the pool's counters then. PyTorch itself refuses these for every allocator but its own.
+    """
+    import torch
+
+    torch.cuda.memory.change_current_allocator(torch_allocator())
+    figures = TorchFigures(load())
+    torch._C._cuda_memoryStats = figures.of
+    torch._C._cuda_resetPeakMemoryStats = figures.reset_peaks
+    torch._C._cuda_resetAccumulatedMemoryStats = figures.reset_totals
+
+
+class TorchFigures:
+    """The pool's counters by the names that PyTorch has for its own allocator's.
+
+    Bytes are those of the blocks that were handed out. Small and large ones are not told apart, and the most that there were is known of bytes
+    alone: of blocks and granules it is what there is.
+    """
+
+    TOTALS = (
+        "total_allocated", "total_freed", "allocation_count", "free_count", "granules_created", "granules_released",
+        "ladder_refused", "ladder_climbed",
+    )
+
+    def __init__(self, library):
+        self.library = library
+        # Of each device, what was counted before its totals were reset.
+        self.before = {}
+
+    def of(self, device):
+        now, before = self.counters(device), self.before.get(device, collections.Counter())
+        since = {name: now[name] - before[name] for name in self.TOTALS}
+        granule = 2 << 20
+        blocks = now["allocation_count"] - now["free_count"]
+        granules = now["granules_created"] - now["granules_released"]
+        of_bytes = _figure(now["current_usage"], now["peak_usage"], since["total_allocated"], since["total_freed"])
+        of_blocks = _figure(blocks, blocks, since["allocation_count"], since["free_count"])
+        of_held = _figure(now["held"], now["peak_held"], since["granules_created"] * granule, since["granules_released"] * granule)
+        of_granules = _figure(granules, granules, since["granules_created"], since["granules_released"])
+        of_pieces = _figure(now["fragmentation_bytes"], now["fragmentation_bytes"])
+        figures = {
+            "allocation": of_blocks, "active": of_blocks, "segment": of_granules, "inactive_split": _figure(),
+            "allocated_bytes": of_bytes, "active_bytes": of_bytes, "requested_bytes": of_bytes,
+            "reserved_bytes": of_held, "inactive_split_bytes": of_pieces,
+        }
+        return {
+            **{name: {"all": figure, "small_pool": _figure(), "large_pool": _figure()} for name, figure in figures.items()},
+            "oversize_allocations": _figure(), "oversize_segments": _figure(),
+            "num_ooms": since["ladder_refused"], "num_alloc_retries": since["ladder_climbed"], "num_sync_all_streams": 0,
+            "num_device_alloc": since["granules_created"], "num_device_free": since["granules_released"], "max_split_size": -1,
+        }
+
+    def reset_peaks(self, device):
+        if self.is_used(device):
+            self.library.poolscope_gpu_reset_peaks(device)
+
+    def reset_totals(self, device):
+        self.before[device] = self.counters(device)
+
+    def counters(self, device):
+        return collections.Counter(stats(self.library, device) if self.is_used(device) else {})
+
+    def is_used(self, device):
+        """To ask the pool of a device would begin with it."""
+        import torch
+
+        return torch._C._cuda_hasPrimaryContext(device)
+
+
+def _figure(current=0, peak=0, allocated=0, freed=0):
+    return {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
 
 
 def print_stats(library, device=0):

@@ -25,7 +25,7 @@ def train(allocator):
     if allocator == "poolscope":
         import poolscope_gpu
 
-        torch.cuda.memory.change_current_allocator(poolscope_gpu.torch_allocator())
+        poolscope_gpu.use_in_torch()
         library = poolscope_gpu.load()
     torch.manual_seed(7)
     random.seed(7)

@@ -287,7 +287,7 @@ def run(model, allocator, count):
     if allocator == "poolscope":
         import poolscope_gpu
 
-        torch.cuda.memory.change_current_allocator(poolscope_gpu.torch_allocator())
+        poolscope_gpu.use_in_torch()
         library = poolscope_gpu.load()
     torch.manual_seed(1)
     random.seed(1)

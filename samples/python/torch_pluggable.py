@@ -10,7 +10,7 @@ import poolscope_gpu
 
 def main():
     # Before PyTorch's first allocation: it does not change allocators later.
-    torch.cuda.memory.change_current_allocator(poolscope_gpu.torch_allocator())
+    poolscope_gpu.use_in_torch()
     library = poolscope_gpu.load()
 
     a = torch.randn(2048, 2048, device="cuda")
@@ -42,12 +42,27 @@ def main():
         assert out[0].item() == (value + 1) * 2, out[0].item()
     del graph, out
 
-    # More than there is: an error with the pool's words, and everything goes on.
+    # What PyTorch says of memory is what the pool counts.
+    before = torch.cuda.memory_allocated()
+    kept = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.memory_allocated() - before == 64 << 20, torch.cuda.memory_allocated() - before
+    del kept
+    assert torch.cuda.memory_allocated() == before and torch.cuda.max_memory_allocated() >= before + (64 << 20)
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() < before + (64 << 20), torch.cuda.max_memory_allocated() - before
+    assert torch.cuda.max_memory_reserved() >= torch.cuda.memory_reserved() >= before
+    torch.cuda.reset_accumulated_memory_stats()
+    assert torch.cuda.memory_stats()["allocated_bytes.all.allocated"] == 0
+    print(torch.cuda.memory_summary(abbreviated=True))
+
+    # More than there is: PyTorch's exception with the pool's words, and everything goes on.
     try:
         torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
         raise SystemExit("a block of a pebibyte was given out")
-    except RuntimeError as error:
+    except torch.cuda.OutOfMemoryError as error:
+        assert str(error).startswith("CUDA out of memory."), error
         print("refused:", str(error).splitlines()[0])
+    assert torch.cuda.memory_stats()["num_ooms"] == 1
     torch.ones(16, device="cuda").sum().item()
     torch.cuda.empty_cache()
     poolscope_gpu.print_stats(library)

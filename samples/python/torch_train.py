@@ -55,7 +55,7 @@ def train(kind, count, in_turns):
     if kind == "poolscope":
         import poolscope_gpu
 
-        torch.cuda.memory.change_current_allocator(poolscope_gpu.torch_allocator())
+        poolscope_gpu.use_in_torch()
         library = poolscope_gpu.load()
     times, losses = [], []
     training = steps(count)

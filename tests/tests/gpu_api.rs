@@ -116,17 +116,45 @@ fn the_first_blocks_that_are_recorded_take_no_more_instructions_than_later_ones(
 #[test]
 fn a_refused_block_is_an_exception_where_pytorch_is() {
     let scratch = Scratch::new();
+    let make = |name: &str, more: &[&str]| {
+        let library = scratch.join(name).join("libc10.so");
+        std::fs::create_dir(scratch.join(name)).expect("can be made");
+        let flags = [&["-DC10", "-fPIC", "-shared", "-Wl,-soname,libc10.so"], more].concat();
+        compiler::compile_into(&library, Path::new("tests/csrc/torch_refusal.cpp"), &flags, &[]);
+        library
+    };
+    let (whole, plain) = (make("whole", &[]), make("plain", &["-DPLAIN"]));
     let program = compile(&scratch, "torch_refusal.cpp", &["-O2"]);
-    let library = scratch.join("libc10.so");
-    let flags = ["-DC10", "-fPIC", "-shared", "-Wl,-soname,libc10.so"];
-    compiler::compile_into(&library, Path::new("tests/csrc/torch_refusal.cpp"), &flags, &[]);
-    let thrown = on_simulated_device(&program).env("LD_PRELOAD", &library).run().silent_success().stdout;
-    assert!(thrown.starts_with("poolscope_torch_alloc|libpoolscope_gpu.so|0|poolscope: device 0: "), "{thrown}");
-    assert!(thrown.contains("(1125899906842624 bytes) of device memory"), "{thrown}");
-    // Without it the words are printed, and the block is null.
+    let thrown = |library: &Path| {
+        let ended = on_simulated_device(&program).env("LD_PRELOAD", library).run();
+        assert!(ended.code() == 0 && ended.stderr.is_empty(), "{}", ended.report());
+        ended.stdout
+    };
+    let place = "poolscope_torch_alloc|libpoolscope_gpu.so|0|";
+    let no_memory = format!("{place}CUDA out of memory. poolscope: device 0: ");
+    // PyTorch's own exception for missing memory, and the one for everything else.
+    let of_whole = thrown(&whole);
+    assert!(of_whole.starts_with(&format!("N3c1016OutOfMemoryErrorE: {no_memory}")), "{of_whole}");
+    assert!(of_whole.contains("(1125899906842624 bytes) of device memory"), "{of_whole}");
+    assert!(of_whole.contains(&format!("\nSt13runtime_error: {place}poolscope: device -1: ")), "{of_whole}");
+    // A PyTorch that has not what the former is made of.
+    let of_plain = thrown(&plain);
+    assert!(of_plain.starts_with(&format!("St13runtime_error: {no_memory}")), "{of_plain}");
+    // Without PyTorch the words are printed, and the block is null.
     let without = on_simulated_device(&program).run();
     assert!(without.stdout.contains("was given out"), "{without:?}");
     assert!(without.stderr.contains("(1125899906842624 bytes) of device memory"), "{without:?}");
+}
+
+#[test]
+fn what_pytorch_is_told_of_memory_is_what_its_blocks_take() {
+    let script = repository().join("tests/python/torch_figures.py");
+    let ended = on_simulated_device(Path::new("/usr/bin/python3"))
+        .arg(script)
+        .env("PYTHONPATH", repository().join("samples/python"))
+        .env("POOLSCOPE_GPU_LIB", gpu_library())
+        .run();
+    assert!(ended.code() == 0 && ended.stdout == "ok\n", "{}", ended.report());
 }
 
 #[test]

@@ -270,6 +270,22 @@ fn counters_begin_anew_when_they_are_reset() {
 }
 
 #[test]
+fn peaks_begin_anew_with_what_there_is_and_nothing_else_does() {
+    let program = Program::new(64 * MIB);
+    let kept = program.alloc(MIB, Stream::NULL);
+    program.churn(20 * MIB, Stream::NULL, US);
+    program.pool.synchronize().expect("is over");
+    program.pool.release_all();
+    let before = program.pool.stats();
+    assert!(before.peak_usage >= 21 * MIB && before.peak_held > before.held, "{before}");
+    program.pool.reset_peaks();
+    let after = program.pool.stats();
+    assert_eq!((after.peak_usage, after.peak_held), (before.current_usage, before.held));
+    assert_eq!((after.total_allocated, after.free_count), (before.total_allocated, before.free_count));
+    program.free(kept, Stream::NULL);
+}
+
+#[test]
 fn trimming_takes_what_sleeping_threads_have_cached() {
     let program = Program::new(64 * MIB);
     let stream = program.device.stream();

@@ -137,6 +137,8 @@ int poolscope_gpu_enable_peer(int memory_of, int for_device);
 size_t poolscope_gpu_stats_json(int device, char *text, size_t room);
 int poolscope_gpu_print_stats(int device);
 int poolscope_gpu_reset_stats(int device);
+/* Has peak_usage and peak_held alone begin anew, with what there is. */
+int poolscope_gpu_reset_peaks(int device);
 
 /* -- Settings --
  *

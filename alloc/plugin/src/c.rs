@@ -326,3 +326,12 @@ extern "C" fn poolscope_gpu_reset_stats(ordinal: c_int) -> c_int {
         Ok(())
     }))
 }
+
+/// Has `peak_usage` and `peak_held` begin anew with what there is.
+#[unsafe(no_mangle)]
+extern "C" fn poolscope_gpu_reset_peaks(ordinal: c_int) -> c_int {
+    status(with(ordinal, |it| {
+        it.pool.reset_peaks();
+        Ok(())
+    }))
+}

@@ -9,17 +9,25 @@ use poolscope_gpu::PoolError;
 
 /// Why a call was refused, in words.
 #[derive(Clone, Debug)]
-pub struct Refusal(String);
+pub struct Refusal {
+    why: String,
+    is_out_of_memory: bool,
+}
 
 impl Refusal {
     pub fn new(why: impl fmt::Display) -> Refusal {
-        Refusal(why.to_string())
+        Refusal { why: why.to_string(), is_out_of_memory: false }
+    }
+
+    /// Whether the device, or the limit of the pool, has no memory left.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.is_out_of_memory
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.why)
     }
 }
 
@@ -29,7 +37,8 @@ impl From<PoolError> for Refusal {
             PoolError::OutOfMemory { .. } => {
                 let words = error.to_string();
                 let (words, pid) = (words.trim_end(), std::process::id());
-                Refusal::new(format!("{words}\n  who holds the rest: poolscope top {pid}, view 6\n"))
+                let why = format!("{words}\n  who holds the rest: poolscope top {pid}, view 6\n");
+                Refusal { why, is_out_of_memory: true }
             }
             _ => Refusal::new(error),
         }
@@ -42,7 +51,7 @@ thread_local! {
 
 /// Keeps the words for this thread. A thread that is ending has no place for them.
 pub fn keep(refusal: &Refusal) {
-    let words = CString::new(refusal.0.replace('\0', " ")).ok();
+    let words = CString::new(refusal.why.replace('\0', " ")).ok();
     let _ = LAST.try_with(|last| *last.borrow_mut() = words);
 }
 

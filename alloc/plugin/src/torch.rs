@@ -2,13 +2,13 @@
 //! `CUDAPluggableAllocator.h`.
 //!
 //! PyTorch takes a null block for a good one and goes on. So where there is no memory, `poolscope_torch_alloc` does not
-//! return: it calls the function by which PyTorch itself refuses (`c10::detail::torchCheckFail`), which throws, and
-//! Python sees a `RuntimeError` with the pool's words. The exception passes no frame of Rust's.
+//! return: it throws ([`refuse`]), and Python sees PyTorch's own exception with the pool's words. The exception passes no
+//! frame of Rust's.
 
-use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+mod refuse;
+
+use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::OnceLock;
 
 use poolscope_gpu::{Device, Stream};
 
@@ -29,44 +29,7 @@ impl MempoolId {
     }
 }
 
-/// How PyTorch refuses: the function, and what it is given.
-#[repr(C)]
-struct Refuse {
-    function: usize,
-    name: *const c_char,
-    file: *const c_char,
-    line: c_uint,
-    words: *const c_char,
-}
-
-struct Refused {
-    /// What `refuse` points at.
-    words: CString,
-    refuse: Refuse,
-}
-
-thread_local! {
-    static REFUSED: RefCell<Option<Refused>> = const { RefCell::new(None) };
-}
-
-/// `void c10::detail::torchCheckFail(const char *, const char *, uint32_t, const char *)`,
-/// if PyTorch is in this process.
-fn torch_check_fail() -> Option<usize> {
-    static FOUND: OnceLock<Option<usize>> = OnceLock::new();
-    *FOUND.get_or_init(|| {
-        // SAFETY: both are names that end with a zero byte; a library that is there already is not loaded.
-        let function = unsafe {
-            let library = libc::dlopen(c"libc10.so".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-            if library.is_null() {
-                return None;
-            }
-            libc::dlsym(library, c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_".as_ptr())
-        };
-        (!function.is_null()).then_some(function as usize)
-    })
-}
-
-/// Allocates. 0 if that is refused; then [`refuse`] says how.
+/// Allocates. 0 if that is refused; then [`refuse::throw`] says how.
 extern "C" fn allocate(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
     let allocate = || -> Result<u64, Refusal> {
         let (it, stream) = (device_among_peers(ordinal)?, Stream(stream as u64));
@@ -77,35 +40,10 @@ extern "C" fn allocate(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut
         Ok(address) => address as *mut c_void,
         Err(refusal) => {
             keep(&refusal);
-            let words = CString::new(format!("poolscope: device {ordinal}: {refusal}").replace('\0', " "));
-            let _ = REFUSED.try_with(|refused| {
-                *refused.borrow_mut() = words.ok().map(|words| {
-                    let refuse = Refuse {
-                        function: torch_check_fail().unwrap_or(0),
-                        name: c"poolscope_torch_alloc".as_ptr(),
-                        file: c"libpoolscope_gpu.so".as_ptr(),
-                        line: 0,
-                        words: words.as_ptr(),
-                    };
-                    Refused { words, refuse }
-                });
-            });
+            refuse::keep(ordinal, &refusal);
             ptr::null_mut()
         }
     }
-}
-
-/// How to refuse what [`allocate`] just refused. Null where PyTorch is not there: the words are printed.
-extern "C" fn refuse() -> *const Refuse {
-    let find = |refused: &RefCell<Option<Refused>>| match &*refused.borrow() {
-        Some(refused) if refused.refuse.function != 0 => &raw const refused.refuse,
-        Some(refused) => {
-            eprintln!("{}", refused.words.to_string_lossy());
-            ptr::null()
-        }
-        None => ptr::null(),
-    };
-    REFUSED.try_with(find).unwrap_or(ptr::null())
 }
 
 /// The allocation function.
@@ -129,7 +67,7 @@ unsafe extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: 
         "call {allocate}",
         "test rax, rax",
         "jnz 2f",
-        "call {refuse}",
+        "call {throw}",
         "test rax, rax",
         "jz 2f",
         ".cfi_remember_state",
@@ -137,7 +75,7 @@ unsafe extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: 
         ".cfi_def_cfa 7, 8",
         "mov rdi, [rax + 8]",
         "mov rsi, [rax + 16]",
-        "mov edx, [rax + 24]",
+        "mov rdx, [rax + 24]",
         "mov rcx, [rax + 32]",
         "jmp [rax]",
         ".cfi_restore_state",
@@ -147,7 +85,7 @@ unsafe extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: 
         "ret",
         ".cfi_endproc",
         allocate = sym allocate,
-        refuse = sym refuse,
+        throw = sym refuse::throw,
     )
 }
 
@@ -156,12 +94,8 @@ unsafe extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: 
 #[unsafe(no_mangle)]
 extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
     let block = allocate(size, ordinal, stream);
-    if block.is_null()
-        && let refuse = refuse()
-        && !refuse.is_null()
-    {
-        // SAFETY: it is this thread's, and ends with a zero byte.
-        eprintln!("{}", unsafe { std::ffi::CStr::from_ptr((*refuse).words) }.to_string_lossy());
+    if block.is_null() {
+        refuse::print();
     }
     block
 }

@@ -127,7 +127,7 @@ macro_rules! device_counters {
 among them where they are enough together.";
             Held held Bytes false
                 "Bytes of device memory that the pool holds: blocks, free memory and granules that are mapped nowhere.";
-            PeakHeld peak_held Bytes false "The most that it held.";
+            PeakHeld peak_held Bytes false "The most that it held, since the last reset.";
             Free free Bytes false "Bytes that are mapped and in no block.";
             LargestHole largest_hole Bytes false "Bytes of the largest free piece.";
             GranulesRemapped granules_remapped Count true

@@ -272,6 +272,11 @@ impl<D: Device> Large<D> {
         self.holdings.peak * GRANULE
     }
 
+    /// Begins anew with what is held now.
+    pub fn reset_peak_held(&mut self) {
+        self.holdings.peak = self.holdings.granules;
+    }
+
     /// Bytes that are mapped and free.
     pub fn free_bytes(&self) -> u64 {
         self.tiles.index().free_bytes() + self.kept().map(|(_, size)| size).sum::<u64>()

@@ -149,7 +149,10 @@ impl OutOfMemory {
         if missing > 0 && missing <= self.used {
             advice.push(format!("to free {} more would do", Bytes(missing)));
         }
-        if !self.tried.contains(&Step::PinnedHost) {
+        let exceeds = self.device_memory > 0 && self.request > self.device_memory;
+        if exceeds {
+            advice.push("no state of the device has room for it: it is more than the device's whole memory".to_owned());
+        } else if !self.tried.contains(&Step::PinnedHost) {
             advice.push("pinned_fallback would have served it from locked host memory".to_owned());
         }
         advice

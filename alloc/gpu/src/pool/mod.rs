@@ -481,6 +481,11 @@ impl<D: Device> Pool<D> {
         self.core().reset_stats();
     }
 
+    /// Has the most that there was (`peak_usage`, `peak_held`) begin anew with what there is.
+    pub fn reset_peaks(&self) {
+        self.core().reset_peaks();
+    }
+
     /// Writes the counters to the standard error.
     pub fn print_stats(&self) {
         eprint!("{}", self.stats());

@@ -70,11 +70,9 @@ impl<D: Device> Core<D> {
     pub fn reset_stats(&mut self) {
         self.before = self.in_use.counts();
         self.delays.reset();
-        let peak_usage = self.in_use.large() + self.slabs.out();
         let counted = &mut self.large.counted;
         // What the granules went through is of the whole time.
         *counted = Stats {
-            peak_usage,
             granules_remapped: counted.granules_remapped,
             granules_created: counted.granules_created,
             granules_released: counted.granules_released,
@@ -82,6 +80,12 @@ impl<D: Device> Core<D> {
             from_other_streams: counted.from_other_streams,
             ..Stats::default()
         };
+        self.reset_peaks();
+    }
+
+    pub fn reset_peaks(&mut self) {
+        self.large.counted.peak_usage = self.in_use.large() + self.slabs.out();
+        self.large.reset_peak_held();
     }
 
     pub fn stats(&self, driver_calls: u64) -> Stats {
