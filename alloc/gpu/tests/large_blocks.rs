@@ -287,6 +287,34 @@ fn a_captured_graph_keeps_its_memory_until_it_is_given_up() {
     program.assert_in_order();
 }
 
+/// As those are that a program branches off to while it captures: PyTorch allocates on them without more ado.
+#[test]
+fn a_stream_that_is_first_met_while_it_is_captured_has_memory_of_the_graph_and_is_the_same_stream_later() {
+    let program = Program::new(64 * MIB);
+    let (stream, other) = (program.device.non_blocking_stream(), program.device.non_blocking_stream());
+    program.device.begin_capture(stream);
+    // Nobody has said that it is captured: what it would get could be anybody's when the graph runs.
+    assert!(program.pool.allocate(4 * MIB, stream).is_err());
+    let graph_pool = program.pool.begin_capture(stream).unwrap();
+    let block = program.alloc(4 * MIB, stream);
+    program.write(block, 4 * MIB, stream, MS);
+    program.pool.free(block, stream).unwrap();
+    program.pool.maintain();
+    let graph = program.device.end_capture(stream).expect("nothing illegal was done");
+    program.pool.end_capture(stream).unwrap();
+    for _ in 0..3 {
+        program.device.launch_graph(graph, other);
+        program.churn(4 * MIB, stream, MS);
+        program.churn(4 * MIB, other, MS);
+        program.pool.maintain();
+    }
+    program.device.take_back(block);
+    program.pool.end_graph(graph_pool, other).unwrap();
+    program.churn(48 * MIB, stream, MS);
+    program.pool.stream_ends(stream).unwrap();
+    program.assert_in_order();
+}
+
 #[test]
 fn a_full_device_is_an_error_that_says_what_is_held() {
     let program = Program::new(64 * MIB);

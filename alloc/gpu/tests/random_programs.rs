@@ -187,8 +187,20 @@ impl Run {
     fn capture(&mut self, stream: usize, sizes: &[u64]) {
         let Run { program, streams, .. } = self;
         let stream = streams[stream];
-        let Ok(pool) = program.device.untroubled(|_| program.pool.begin_capture(stream)) else { return };
-        program.device.begin_capture(stream);
+        // Some programs say it when it has begun, as PyTorch does.
+        let says_it_later = sizes.len() % 2 == 1;
+        if says_it_later {
+            program.device.begin_capture(stream);
+        }
+        let Ok(pool) = program.device.untroubled(|_| program.pool.begin_capture(stream)) else {
+            if says_it_later {
+                program.device.end_capture(stream);
+            }
+            return;
+        };
+        if !says_it_later {
+            program.device.begin_capture(stream);
+        }
         let mut held: Vec<(u64, u64)> = Vec::new();
         for &size in sizes {
             // The checker has the memory lent as long as the graph lives, however the graph uses it.

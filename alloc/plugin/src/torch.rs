@@ -163,7 +163,9 @@ unsafe extern "C" fn poolscope_torch_base_alloc(address: *mut c_void, size: *mut
 extern "C" fn poolscope_torch_record_stream(block: *mut c_void, stream: *mut c_void) {
     let owner = opened().find(|it| it.pool.size_of(block as u64).is_some());
     if let Some(it) = owner {
-        tell(-1, it.pool.record_stream(block as u64, Stream(stream as u64)).map_err(Refusal::new));
+        let stream = Stream(stream as u64);
+        let record = || it.graphs.meet(&it.pool, stream).and_then(|()| it.pool.record_stream(block as u64, stream));
+        tell(-1, record().map_err(Refusal::new));
     }
 }
 

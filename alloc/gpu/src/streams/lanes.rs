@@ -20,6 +20,7 @@
 //! legacy default stream, which waits for it and can be named from every thread.
 
 mod asking;
+mod captured;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct Lanes<D> {
     vacant: Vec<LaneId>,
     spare: Vec<Event>,
     captures: usize,
+    /// Streams that were first met while they were captured, so far.
+    unnumbered: u64,
     /// The lane at which the next look at all of them begins.
     next: usize,
     /// Rounds of background work so far.
@@ -122,6 +125,7 @@ impl<D: Device> Lanes<D> {
             vacant: Vec::new(),
             spare: Vec::new(),
             captures: 0,
+            unnumbered: 0,
             next: 0,
             round: 0,
             newly_lost: Vec::new(),
@@ -150,6 +154,16 @@ impl<D: Device> Lanes<D> {
         if let Some(&lane) = self.by_id.get(&id) {
             return Ok(lane);
         }
+        let met_in_capture =
+            self.lanes.iter().position(|lane| lane.alive && lane.is_unnumbered() && lane.stream == stream);
+        if let Some(lane) = met_in_capture {
+            self.number(lane as LaneId, id);
+            return Ok(lane as LaneId);
+        }
+        Ok(self.begin(stream, id))
+    }
+
+    fn begin(&mut self, stream: Stream, id: u64) -> LaneId {
         let (round, now) = (self.round, self.driver.device().now());
         let has_handle = !is_default(stream);
         let recorded_on = if stream == Stream::PER_THREAD { Stream::LEGACY } else { stream };
@@ -189,7 +203,7 @@ impl<D: Device> Lanes<D> {
         };
         self.by_id.insert(id, lane);
         self.count_again();
-        Ok(lane)
+        lane
     }
 
     /// Where a lane's work is now. The caller frees memory there. A stream that is gone has come to its last event.
@@ -253,11 +267,6 @@ impl<D: Device> Lanes<D> {
         }
     }
 
-    /// Whether a graph is being captured.
-    pub fn is_any_capturing(&self) -> bool {
-        self.captures > 0
-    }
-
     /// Records an event behind all that was freed on a lane.
     fn record(&mut self, lane: LaneId) -> Result<()> {
         if self.lane(lane).capturing {
@@ -295,6 +304,10 @@ impl<D: Device> Lanes<D> {
         let gone = DeviceError { call: Call::StreamId, fault: Fault::Invalid("the stream is gone") };
         match self.driver.stream_id(state.stream) {
             Ok(id) if id == self.lane(lane).id => Ok(()),
+            Ok(id) if self.lane(lane).is_unnumbered() => {
+                self.number(lane, id);
+                Ok(())
+            }
             Ok(_) | Err(DeviceError { fault: Fault::Invalid(_), .. }) => {
                 self.mark_lost(lane);
                 Err(gone)
@@ -522,20 +535,6 @@ impl<D: Device> Lanes<D> {
     /// Whether the stream of a lane is still there.
     pub fn is_alive(&self, lane: LaneId) -> bool {
         self.lane(lane).alive
-    }
-
-    /// Notes that a stream's work is captured from now on, or no longer.
-    pub fn set_capturing(&mut self, lane: LaneId, capturing: bool) {
-        let state = self.lane_mut(lane);
-        if state.capturing != capturing {
-            state.capturing = capturing;
-            self.captures = if capturing { self.captures + 1 } else { self.captures - 1 };
-        }
-    }
-
-    /// Whether a lane is captured.
-    pub fn is_capturing(&self, lane: LaneId) -> bool {
-        self.lane(lane).capturing
     }
 }
 

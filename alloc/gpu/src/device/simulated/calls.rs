@@ -138,7 +138,12 @@ impl Device for Simulated {
     fn stream_id(&self, stream: Stream) -> Result<u64> {
         let mut state = self.state();
         state.begin(Call::StreamId, 0)?;
-        state.streams.find(stream).map(|at| at as u64).map_err(failed(Call::StreamId))
+        let at = state.streams.find(stream).map_err(failed(Call::StreamId))?;
+        // As a CUDA device does, whose driver would end the capture.
+        match state.streams.capture_of(at) {
+            Some(_) => Err(DeviceError { call: Call::StreamId, fault: Fault::Capturing }),
+            None => Ok(at as u64),
+        }
     }
 
     fn capturing(&self, stream: Stream) -> Result<bool> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::PoolError;
 use super::Core;
-use crate::device::{Device, Stream};
+use crate::device::{Call, Device, DeviceError, Fault, Stream};
 use crate::large::PoolId;
 use crate::small::{PAGE, Page};
 use crate::streams::LaneId;
@@ -99,7 +99,14 @@ impl<D: Device> Core<D> {
     }
 
     pub fn begin_capture(&mut self, stream: Stream) -> Result<PoolId, PoolError> {
-        let lane = self.lane(stream)?;
+        let lane = match self.lane(stream) {
+            Err(PoolError::Device(DeviceError { call: Call::StreamId, fault: Fault::Capturing })) => {
+                let lane = self.large.lanes.begin_captured(stream);
+                self.handles.lanes.insert(stream, (lane, self.handles.round));
+                lane
+            }
+            lane => lane?,
+        };
         if self.handles.captures.contains_key(&lane) {
             return Err(PoolError::Capture { stream, is: "is being captured already" });
         }
@@ -116,6 +123,7 @@ impl<D: Device> Core<D> {
             return Err(PoolError::Capture { stream, is: "is not being captured" });
         }
         self.large.lanes.set_capturing(lane, false);
+        self.large.lanes.end_captured(lane);
         Ok(())
     }
 
