@@ -338,3 +338,8 @@ fn a_static_program_does_not_notice_the_preload() {
     pool.program(program).arg("zero-sizes").run().silent_success();
     assert!(pool.segments().is_empty(), "nothing was preloaded");
 }
+
+#[test]
+fn a_program_may_have_the_family_itself_around_glibcs_names() {
+    everywhere_and_hardened("wrapped.c", "wrapped");
+}

@@ -81,7 +81,18 @@ pub unsafe extern "C" fn reallocarray(p: *mut u8, count: usize, size: usize) -> 
     let Some(bytes) = count.checked_mul(size) else { return out_of_memory() };
     call_replaced!(realloc(p, bytes) as unsafe extern "C" fn(*mut u8, usize) -> *mut u8);
     // SAFETY: the caller's promise.
-    unsafe { realloc(p, bytes) }
+    unsafe { resized(p, bytes) }
+}
+
+/// What `reallocarray` does where the program has no `realloc` of its own.
+///
+/// # Safety
+/// As for `realloc`.
+#[inline(always)]
+unsafe fn array_resized(p: *mut u8, count: usize, size: usize) -> *mut u8 {
+    let Some(bytes) = count.checked_mul(size) else { return out_of_memory() };
+    // SAFETY: the caller's promise.
+    unsafe { resized(p, bytes) }
 }
 
 /// `posix_memalign` (POSIX): returns an error number. As in glibc, `ENOMEM` is in errno, too.
@@ -90,6 +101,16 @@ pub unsafe extern "C" fn reallocarray(p: *mut u8, count: usize, size: usize) -> 
 /// `out` may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { posix_aligned(out, align, size) }
+}
+
+/// What `posix_memalign` does.
+///
+/// # Safety
+/// As for it.
+#[inline(always)]
+unsafe fn posix_aligned(out: *mut *mut u8, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<usize>() {
         return libc::EINVAL;
     }
@@ -121,6 +142,12 @@ pub fn aligned(align: usize, size: usize) -> *mut u8 {
 /// `memalign` (SunOS): like glibc's, rounds `align` up to a power of two.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
+    memory_aligned(align, size)
+}
+
+/// What `memalign` does.
+#[inline(always)]
+fn memory_aligned(align: usize, size: usize) -> *mut u8 {
     match align.checked_next_power_of_two() {
         Some(align) => pool::malloc_aligned(size, align),
         None => {
@@ -133,12 +160,24 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
 /// `valloc` (BSD): at a multiple of the kernel's page.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: usize) -> *mut u8 {
+    page_aligned(size)
+}
+
+/// What `valloc` does.
+#[inline(always)]
+fn page_aligned(size: usize) -> *mut u8 {
     pool::malloc_aligned(size, PAGE)
 }
 
 /// `pvalloc` (SVr4): whole pages of the kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> *mut u8 {
+    whole_pages(size)
+}
+
+/// What `pvalloc` does.
+#[inline(always)]
+fn whole_pages(size: usize) -> *mut u8 {
     match size.checked_next_multiple_of(PAGE) {
         Some(bytes) => pool::malloc_aligned(bytes, PAGE),
         None => out_of_memory(),
@@ -182,10 +221,11 @@ fn out_of_memory() -> *mut u8 {
     null_mut()
 }
 
-/// Declares another name for a function above.
+/// Declares another name for a function of the family. It does not call the exported one: a program that has a function of
+/// that name itself, which counts, say, or fails now and then, calls this one from there.
 macro_rules! alias {
-    ($($name:ident = $target:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => { $(
-        #[doc = concat!("glibc's own name for `", stringify!($target), "`.")]
+    ($($name:ident = $of:ident by $target:path: ($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => { $(
+        #[doc = concat!("glibc's own name for `", stringify!($of), "`.")]
         ///
         /// # Safety
         /// As for that function.
@@ -199,15 +239,15 @@ macro_rules! alias {
 }
 
 alias! {
-    __libc_malloc = malloc(size: usize) -> *mut u8;
-    __libc_free = free(p: *mut u8);
-    cfree = free(p: *mut u8);
-    __libc_cfree = free(p: *mut u8);
-    __libc_calloc = calloc(count: usize, size: usize) -> *mut u8;
-    __libc_realloc = realloc(p: *mut u8, size: usize) -> *mut u8;
-    __libc_reallocarray = reallocarray(p: *mut u8, count: usize, size: usize) -> *mut u8;
-    __libc_memalign = memalign(align: usize, size: usize) -> *mut u8;
-    __libc_valloc = valloc(size: usize) -> *mut u8;
-    __libc_pvalloc = pvalloc(size: usize) -> *mut u8;
-    __posix_memalign = posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int;
+    __libc_malloc = malloc by pool::malloc: (size: usize) -> *mut u8;
+    __libc_free = free by pool::free: (p: *mut u8);
+    cfree = free by pool::free: (p: *mut u8);
+    __libc_cfree = free by pool::free: (p: *mut u8);
+    __libc_calloc = calloc by zeroed: (count: usize, size: usize) -> *mut u8;
+    __libc_realloc = realloc by resized: (p: *mut u8, size: usize) -> *mut u8;
+    __libc_reallocarray = reallocarray by array_resized: (p: *mut u8, count: usize, size: usize) -> *mut u8;
+    __libc_memalign = memalign by memory_aligned: (align: usize, size: usize) -> *mut u8;
+    __libc_valloc = valloc by page_aligned: (size: usize) -> *mut u8;
+    __libc_pvalloc = pvalloc by whole_pages: (size: usize) -> *mut u8;
+    __posix_memalign = posix_memalign by posix_aligned: (out: *mut *mut u8, align: usize, size: usize) -> c_int;
 }
