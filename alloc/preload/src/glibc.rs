@@ -63,7 +63,7 @@ pub struct Mallinfo([c_int; 10]);
 /// `mallinfo` (SVID).
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo() -> Mallinfo {
-    let info = mallinfo2();
+    let info = pool::with_stats(info).unwrap_or_default();
     let cut = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
     Mallinfo([
         cut(info.arena),

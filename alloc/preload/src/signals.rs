@@ -37,7 +37,7 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: libc::sighandler_t) -> l
         new.sa_sigaction = handler;
         new.sa_flags = libc::SA_RESTART;
         libc::sigaddset(&raw mut new.sa_mask, signal);
-        match sigaction(signal, &raw const new, &raw mut old) {
+        match pool::change_program_action(signal, &raw const new, &raw mut old) {
             0 => old.sa_sigaction,
             _ => libc::SIG_ERR,
         }

@@ -19,7 +19,7 @@ static void begin(int which) {
     if (depth++ > 1) {
         static const char words[] = "a wrapper is called by what it calls\n";
         fputs(words, stderr);
-        _Exit(3);
+        abort();
     }
     counts[which]++;
 }
@@ -75,6 +75,12 @@ int posix_memalign(void **out, size_t align, size_t size) {
     return result;
 }
 
+// Ends by C's function where it is asked to by POSIX's.
+void _exit(int status) {
+    if (depth++ > 0) __builtin_trap();
+    _Exit(status);
+}
+
 int main(void) {
     for (size_t size = 1; size < 4000000; size = size * 3 + 7) {
         char *block = malloc(size), *zeroed = calloc(3, size);
@@ -93,5 +99,5 @@ int main(void) {
     if (reallocarray(NULL, much, 3) || errno != ENOMEM) return 1;
     for (int at = 0; at < COUNTS; at++)
         if (!counts[at]) return 2;
-    return 0;
+    _exit(0);
 }
