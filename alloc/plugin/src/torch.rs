@@ -89,15 +89,46 @@ unsafe extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: 
     )
 }
 
-/// The allocation function, which returns null after it has printed why.
-#[cfg(not(target_arch = "x86_64"))]
+/// The same.
+///
+/// # Safety
+/// As above.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
-    let block = allocate(size, ordinal, stream);
-    if block.is_null() {
-        refuse::print();
-    }
-    block
+unsafe extern "C" fn poolscope_torch_alloc(size: usize, ordinal: c_int, stream: *mut c_void) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset 29, -16",
+        ".cfi_offset 30, -8",
+        "mov x29, sp",
+        "bl {allocate}",
+        "cbnz x0, 2f",
+        "bl {throw}",
+        "cbz x0, 2f",
+        ".cfi_remember_state",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa_offset 0",
+        ".cfi_restore 29",
+        ".cfi_restore 30",
+        "mov x9, x0",
+        "ldp x0, x1, [x9, #8]",
+        "ldp x2, x3, [x9, #24]",
+        "ldr x9, [x9]",
+        "br x9",
+        ".cfi_restore_state",
+        "2:",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa_offset 0",
+        ".cfi_restore 29",
+        ".cfi_restore 30",
+        "ret",
+        ".cfi_endproc",
+        allocate = sym allocate,
+        throw = sym refuse::throw,
+    )
 }
 
 #[unsafe(no_mangle)]

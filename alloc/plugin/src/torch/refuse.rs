@@ -62,16 +62,6 @@ pub extern "C" fn throw() -> *const Throw {
     REFUSED.try_with(find).unwrap_or(ptr::null())
 }
 
-/// Writes the words to the standard error.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn print() {
-    let _ = REFUSED.try_with(|refused| {
-        if let Some(refused) = &*refused.borrow() {
-            eprintln!("{}", refused.words.to_string_lossy());
-        }
-    });
-}
-
 const FUNCTION: &CStr = c"poolscope_torch_alloc";
 const FILE: &CStr = c"libpoolscope_gpu.so";
 
