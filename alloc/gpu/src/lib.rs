@@ -23,7 +23,8 @@ mod watch;
 
 pub use device::{
     Access, AsyncPool, Call, Cuda, CudaDevice, CudaError, Device, DeviceError, Driver, Event, Fault, GRANULE, Graph,
-    Kernel, MemoryInfo, Piece, Pinned, Progress, Properties, Result, Sharing, Simulated, Slab, Stream, Violation,
+    Kernel, MemoryInfo, NOTHING, Piece, Pinned, Progress, Properties, Result, Sharing, Simulated, Slab, Stream,
+    Violation,
 };
 #[doc(hidden)]
 pub use pool::Missed;

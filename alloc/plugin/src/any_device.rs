@@ -1,6 +1,6 @@
 //! A device of the process, whichever kind was asked for: one of CUDA's, or one that is simulated.
 
-use poolscope_gpu::{Call, Cuda, Device, DeviceError, Fault, Properties, Result, Simulated};
+use poolscope_gpu::{Call, Cuda, Device, DeviceError, Fault, Properties, Result, Simulated, Stream};
 
 /// One of either kind.
 pub enum AnyDevice {
@@ -42,6 +42,13 @@ impl Device for AnyDevice {
         match self {
             AnyDevice::Cuda(device) => device.now(),
             AnyDevice::Simulated(device) => device.now(),
+        }
+    }
+
+    fn at_handle(&self, stream: Stream) -> Option<u64> {
+        match self {
+            AnyDevice::Cuda(device) => device.at_handle(stream),
+            AnyDevice::Simulated(device) => device.at_handle(stream),
         }
     }
 

@@ -138,6 +138,14 @@ macro_rules! declare {
             /// Nanoseconds of a clock that only goes forward. Not a call to the driver.
             fn now(&self) -> u64;
 
+            /// What lies at a stream's handle: the same as long as the stream is there, as a rule, and mostly something
+            /// else once it is gone; [`NOTHING`](crate::NOTHING) where nothing can be read. `None` where nothing is known
+            /// of that. Not a call to the driver, which ends some processes that ask it for a stream that is gone.
+            fn at_handle(&self, stream: $crate::Stream) -> Option<u64> {
+                let _ = stream;
+                None
+            }
+
             $($(#[$memory_doc])* fn $memory_method(&self, $($memory_name: $memory_type),*) -> Result<$memory_answer>;)*
 
             $($(#[$stream_doc])* fn $stream_method(&self, $($stream_name: $stream_type),*) -> Result<$stream_answer>;)*

@@ -16,6 +16,9 @@ pub use driver::Driver;
 pub use pinned::Pinned;
 pub use simulated::{Access, Graph, Kernel, Simulated, Violation};
 
+/// What lies at the handle of a stream ([`Device::at_handle`]) where nothing can be read.
+pub const NOTHING: u64 = 0;
+
 /// Bytes in a granule: the unit in which physical memory is created and mapped.
 ///
 /// It is what `cuMemGetAllocationGranularity` says on every device since Volta.

@@ -21,11 +21,12 @@
 
 mod asking;
 mod captured;
+mod gone;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::device::{Call, Device, DeviceError, Driver, Event, Fault, Progress, Result, Stream};
+use crate::device::{Call, Device, DeviceError, Driver, Event, Fault, NOTHING, Progress, Result, Stream};
 use crate::streams::{LaneId, Pending, Point};
 
 /// Rounds of background work after which a stream that nobody has named is not in use: ten seconds, as rounds come
@@ -47,6 +48,8 @@ struct Lane {
     /// Whether it is a stream that may be destroyed, and not one of the default ones.
     has_handle: bool,
     id: u64,
+    /// What lay at its handle when the program first named it, if that says something.
+    mark: Option<u64>,
     /// The number of the open epoch.
     open: u64,
     /// Whether memory was freed in the open epoch.
@@ -90,6 +93,10 @@ pub struct Lanes<D> {
     captures: usize,
     /// Streams that were first met while they were captured, so far.
     unnumbered: u64,
+    /// The numbers of the streams that were lately taken for gone by what lies at their handles, and whether one of them
+    /// was there after all: then that says nothing.
+    taken_for_gone: VecDeque<u64>,
+    marks_change: bool,
     /// The lane at which the next look at all of them begins.
     next: usize,
     /// Rounds of background work so far.
@@ -126,6 +133,8 @@ impl<D: Device> Lanes<D> {
             spare: Vec::new(),
             captures: 0,
             unnumbered: 0,
+            taken_for_gone: VecDeque::new(),
+            marks_change: false,
             next: 0,
             round: 0,
             newly_lost: Vec::new(),
@@ -151,6 +160,7 @@ impl<D: Device> Lanes<D> {
     /// The lane of a stream, a new one if the stream is.
     pub fn find(&mut self, stream: Stream) -> Result<LaneId> {
         let id = self.driver.stream_id(stream)?;
+        self.is_there_after_all(id);
         if let Some(&lane) = self.by_id.get(&id) {
             return Ok(lane);
         }
@@ -166,11 +176,13 @@ impl<D: Device> Lanes<D> {
     fn begin(&mut self, stream: Stream, id: u64) -> LaneId {
         let (round, now) = (self.round, self.driver.device().now());
         let has_handle = !is_default(stream);
+        let mark = self.driver.device().at_handle(stream).filter(|word| *word != NOTHING);
         let recorded_on = if stream == Stream::PER_THREAD { Stream::LEGACY } else { stream };
         let lane = match self.vacant.pop() {
             Some(lane) => {
                 let old = self.lane_mut(lane);
                 (old.stream, old.has_handle, old.id, old.alive) = (recorded_on, has_handle, id, true);
+                old.mark = mark;
                 old.waited.clear();
                 old.named = (round, now);
                 lane
@@ -180,6 +192,7 @@ impl<D: Device> Lanes<D> {
                     stream: recorded_on,
                     has_handle,
                     id,
+                    mark,
                     open: 1,
                     used: false,
                     closed: VecDeque::new(),
@@ -302,6 +315,11 @@ impl<D: Device> Lanes<D> {
             return Ok(());
         }
         let gone = DeviceError { call: Call::StreamId, fault: Fault::Invalid("the stream is gone") };
+        if self.is_gone(lane) {
+            self.note_gone(lane);
+            self.mark_lost(lane);
+            return Err(gone);
+        }
         match self.driver.stream_id(state.stream) {
             Ok(id) if id == self.lane(lane).id => Ok(()),
             Ok(id) if self.lane(lane).is_unnumbered() => {
@@ -316,10 +334,11 @@ impl<D: Device> Lanes<D> {
         }
     }
 
-    /// Whether a stream is there, as far as the driver says.
+    /// Whether a stream is there, as far as its handle and the driver say.
     pub fn is_there(&self, stream: Stream) -> bool {
         is_default(stream)
-            || !matches!(self.driver.stream_id(stream), Err(DeviceError { fault: Fault::Invalid(_), .. }))
+            || self.driver.device().at_handle(stream) != Some(NOTHING)
+                && !matches!(self.driver.stream_id(stream), Err(DeviceError { fault: Fault::Invalid(_), .. }))
     }
 
     /// Sees to it that work given to `stream`, the stream of `taker`, from now on comes after all of these points.

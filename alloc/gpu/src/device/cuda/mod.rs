@@ -26,8 +26,8 @@ use cudarc::driver::sys::{
 };
 
 use crate::device::{
-    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, MemoryInfo, Piece, Progress, Properties, Result,
-    Stream,
+    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, MemoryInfo, NOTHING, Piece, Progress, Properties,
+    Result, Stream,
 };
 pub use found::{CudaDevice, CudaError};
 use functions::{Code, Functions, functions};
@@ -250,6 +250,25 @@ impl Device for Cuda {
 
     fn now(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
+    }
+
+    /// A handle is the address of a pointer to what the driver has of the stream, in memory from `malloc` (CUDA 13.0).
+    /// Where it is free or not there, that is read without a fault.
+    fn at_handle(&self, stream: Stream) -> Option<u64> {
+        if matches!(stream, Stream::NULL | Stream::LEGACY | Stream::PER_THREAD) {
+            return None;
+        }
+        let mut word = 0u64;
+        let to = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: size_of::<u64>() };
+        let from = libc::iovec { iov_base: handle(stream).cast(), iov_len: size_of::<u64>() };
+        // SAFETY: the kernel writes at most one word, and says so where there is none to read.
+        let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const to, 1, &raw const from, 1, 0) };
+        let is_not_there = read < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
+        match word {
+            _ if is_not_there => Some(NOTHING),
+            NOTHING => None,
+            word => Some(word),
+        }
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {

@@ -5,8 +5,8 @@ use super::memory::Memory;
 use super::prices;
 use super::{Simulated, State, Violation};
 use crate::device::{
-    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, MemoryInfo, Piece, Progress, Properties, Result,
-    Stream,
+    AsyncPool, Call, Device, DeviceError, Event, Fault, GRANULE, MemoryInfo, NOTHING, Piece, Progress, Properties,
+    Result, Stream,
 };
 
 fn failed(call: Call) -> impl Fn(Fault) -> DeviceError {
@@ -26,6 +26,11 @@ impl Device for Simulated {
 
     fn now(&self) -> u64 {
         self.state().clock
+    }
+
+    fn at_handle(&self, stream: Stream) -> Option<u64> {
+        let mut state = self.state();
+        Some(state.streams.find(stream).map_or(NOTHING, |at| at as u64 + 1))
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
@@ -138,6 +143,10 @@ impl Device for Simulated {
     fn stream_id(&self, stream: Stream) -> Result<u64> {
         let mut state = self.state();
         state.begin(Call::StreamId, 0)?;
+        if state.streams.is_gone(stream) {
+            // A CUDA device's driver may end the process.
+            state.violations.push(Violation::Handle(stream.0));
+        }
         let at = state.streams.find(stream).map_err(failed(Call::StreamId))?;
         // As a CUDA device does, whose driver would end the capture.
         match state.streams.capture_of(at) {

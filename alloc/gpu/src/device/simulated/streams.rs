@@ -1,6 +1,6 @@
 //! Streams that lag, events, and graphs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::thread::{self, ThreadId};
 
 use super::order::Order;
@@ -41,6 +41,8 @@ struct Capture {
 pub struct Streams {
     streams: Vec<StreamState>,
     handles: HashMap<u64, usize>,
+    /// Handles of streams that were destroyed.
+    gone: HashSet<u64>,
     of_threads: HashMap<ThreadId, usize>,
     events: HashMap<u64, EventState>,
     captures: HashMap<u64, Capture>,
@@ -59,6 +61,7 @@ impl Streams {
         let mut streams = Streams {
             streams: Vec::new(),
             handles: HashMap::new(),
+            gone: HashSet::new(),
             of_threads: HashMap::new(),
             events: HashMap::new(),
             captures: HashMap::new(),
@@ -93,13 +96,20 @@ impl Streams {
         let found = self.destroy(stream);
         let at = self.push(false);
         self.handles.insert(stream.0, at);
+        self.gone.remove(&stream.0);
         found
     }
 
     pub fn destroy(&mut self, stream: Stream) -> bool {
         let Some(at) = self.handles.remove(&stream.0) else { return false };
         self.streams[at].alive = false;
+        self.gone.insert(stream.0);
         true
+    }
+
+    /// Whether a handle was that of a stream which was destroyed.
+    pub fn is_gone(&self, stream: Stream) -> bool {
+        self.gone.contains(&stream.0)
     }
 
     /// Where a handle's stream is.
