@@ -324,7 +324,8 @@ impl<D: Device> Pool<D> {
     ///
     /// A program that forgets it should at least not use the pool for two rounds of background work
     /// ([`Config::background_interval_ms`]): until then another stream's request may ask for an event behind the gone
-    /// one, and a driver that is asked for a stream that is gone need not answer (that of CUDA 13.0 ends the process).
+    /// one, and a driver that is asked for a stream that is gone need not answer (that of CUDA 13.0 ends the process). The
+    /// pool looks first whether the handle's memory is what it was, which an allocator that writes to free memory changes.
     /// Later the pool does not touch the handle, and the memory serves others once the device has been waited for.
     pub fn stream_ends(&self, stream: Stream) -> Result<(), PoolError> {
         let lane = {
