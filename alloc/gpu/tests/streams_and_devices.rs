@@ -27,6 +27,30 @@ fn memory_of_a_stream_that_was_destroyed_without_a_word_serves_others() {
     program.assert_in_order();
 }
 
+/// As CuPy's are that a function makes for itself: each has the next one's memory soon.
+#[test]
+fn streams_that_come_and_go_without_a_word_hold_no_more_than_those_of_a_few_rounds() {
+    let program = Program::new(16 << 30);
+    let kept = program.device.non_blocking_stream();
+    for turn in 0..300 {
+        let gone = program.device.non_blocking_stream();
+        for size in [12 * MIB, 12 * MIB, 4 * KIB] {
+            let block = program.alloc(size, gone);
+            program.write(block, size, gone, MS);
+            program.free(block, gone);
+        }
+        program.device.destroy_stream(gone);
+        program.churn(8 * MIB, kept, 100 * US);
+        program.device.advance(8 * MS);
+        if turn % 3 == 0 {
+            program.pool.maintain();
+        }
+    }
+    let held = program.pool.stats().peak_held;
+    assert!(held < 200 * MIB, "{} MiB", held / MIB);
+    program.assert_in_order();
+}
+
 #[test]
 fn a_request_that_needs_memory_of_a_lost_stream_waits_for_the_device() {
     let program = Program::new(64 * MIB);

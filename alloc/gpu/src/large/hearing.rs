@@ -41,10 +41,15 @@ impl<D: Device> Large<D> {
     /// remembered once the request has paid.
     #[inline]
     pub(super) fn hear_others(&mut self, lane: LaneId, size: u64) -> Hearing {
-        self.tiles.keeps_apart = self.are_others_at_work();
+        self.tiles.keeps_apart = self.keeps_apart();
         let pays = if size > GRANULE { PRICE } else { 1 };
         let hearing = Hearing { saved: (self.hearing.saved + pays).min(SAVED * PRICE), ..self.hearing };
         if self.lanes.are_others_restless(lane) { self.hear_restless(lane, hearing) } else { hearing }
+    }
+
+    /// Whether what streams free is not merged with what others have freed: it would wait for the one that is over last.
+    fn keeps_apart(&self) -> bool {
+        self.are_others_at_work() || self.range.is_virtual && self.lanes.are_lost_lately()
     }
 
     #[inline(never)]
@@ -62,14 +67,19 @@ impl<D: Device> Large<D> {
     /// asked, and whether one was further than was known.
     pub(super) fn ask_others(&mut self, lane: LaneId, most: usize) -> (usize, bool) {
         let (asked, further) = self.lanes.ask_others(lane, most);
-        for lane in &further {
+        self.settle_lanes(&further);
+        self.tiles.keeps_apart = self.keeps_apart();
+        (asked, !further.is_empty())
+    }
+
+    /// Makes everyone's what is over of these streams, which have come further than was known.
+    pub fn settle_lanes(&mut self, further: &[LaneId]) {
+        for lane in further {
             self.settle_all_of(Owner::lane(0, *lane));
         }
         if !further.is_empty() {
             self.settle_all_of(Owner::several(0));
         }
-        self.tiles.keeps_apart = self.are_others_at_work();
-        (asked, !further.is_empty())
     }
 
     /// Makes an owner's free memory everyone's whose work is over.

@@ -162,7 +162,11 @@ impl<D: Device> Shared<D> {
         newly.into_iter().for_each(|lane| self.hand_over(lane));
         // No lock is held while the host waits for the device.
         if !undrained.is_empty() && self.driver.synchronize_all().is_ok() {
-            lock(&self.core).large.lanes.confirm_drained(&undrained);
+            let mut core = lock(&self.core);
+            core.large.lanes.confirm_drained(&undrained);
+            // Those of them that are gone are asked by nobody.
+            let lanes: Vec<_> = undrained.into_iter().map(|(lane, _)| lane).collect();
+            core.large.settle_lanes(&lanes);
         }
         more
     }

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use crate::device::{Call, Device, DeviceError, Driver, Event, Fault, NOTHING, Progress, Result, Stream};
 use crate::streams::{LaneId, Pending, Point};
+use gone::LOST_FOR;
 
 /// Rounds of background work after which a stream that nobody has named is not in use: ten seconds, as rounds come
 /// usually. Threads name the streams of what they have in caches once a second.
@@ -104,6 +105,8 @@ pub struct Lanes<D> {
     /// Streams that were found to be gone since somebody asked.
     newly_lost: Vec<LaneId>,
     times_lost: u64,
+    /// Until when that counts as lately, by the device's clock.
+    lost_until: u64,
     /// Lanes on which memory was freed since they were last known to have come past all that was.
     restless: Vec<LaneId>,
     /// Whether one of several streams was behind lately, and until when that counts, by the device's clock.
@@ -139,6 +142,7 @@ impl<D: Device> Lanes<D> {
             round: 0,
             newly_lost: Vec::new(),
             times_lost: 0,
+            lost_until: 0,
             restless: Vec::new(),
             at_work: false,
             behind_until: 0,
@@ -474,6 +478,7 @@ impl<D: Device> Lanes<D> {
         self.by_id.remove(&id);
         self.newly_lost.push(lane);
         self.times_lost += 1;
+        self.lost_until = self.driver.device().now() + LOST_FOR;
         self.count_again();
     }
 

@@ -8,6 +8,9 @@
 use super::{LaneId, Lanes};
 use crate::device::Device;
 
+/// Nanoseconds for which a program that lost a stream is taken to lose others.
+pub(super) const LOST_FOR: u64 = 10_000_000_000;
+
 /// Numbers of streams taken for gone that are kept.
 const KEPT: usize = 64;
 
@@ -17,6 +20,11 @@ impl<D: Device> Lanes<D> {
         let state = self.lane(lane);
         let now = || self.driver.device().at_handle(state.stream);
         !self.marks_change && state.mark.is_some_and(|mark| now().is_some_and(|now| now != mark))
+    }
+
+    /// Whether the program makes streams and destroys them without a word, by what it did lately.
+    pub fn are_lost_lately(&self) -> bool {
+        self.times_lost > 0 && self.driver.device().now() < self.lost_until
     }
 
     /// Notes that the stream of a lane is taken for gone.
