@@ -48,8 +48,9 @@ impl<D: Device> Large<D> {
     }
 
     /// Whether what streams free is not merged with what others have freed: it would wait for the one that is over last.
+    #[inline]
     fn keeps_apart(&self) -> bool {
-        self.are_others_at_work() || self.range.is_virtual && self.lanes.are_lost_lately()
+        self.lanes.keep_apart() && self.range.is_virtual
     }
 
     #[inline(never)]

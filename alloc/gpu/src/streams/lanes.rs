@@ -105,8 +105,11 @@ pub struct Lanes<D> {
     /// Streams that were found to be gone since somebody asked.
     newly_lost: Vec<LaneId>,
     times_lost: u64,
-    /// Until when that counts as lately, by the device's clock.
+    /// Until when that counts as lately, by the device's clock, and whether it does, as of the latest round.
     lost_until: u64,
+    lost_lately: bool,
+    /// Whether streams are at work, or some were lost lately.
+    keep_apart: bool,
     /// Lanes on which memory was freed since they were last known to have come past all that was.
     restless: Vec<LaneId>,
     /// Whether one of several streams was behind lately, and until when that counts, by the device's clock.
@@ -143,6 +146,8 @@ impl<D: Device> Lanes<D> {
             newly_lost: Vec::new(),
             times_lost: 0,
             lost_until: 0,
+            lost_lately: false,
+            keep_apart: false,
             restless: Vec::new(),
             at_work: false,
             behind_until: 0,
@@ -435,6 +440,7 @@ impl<D: Device> Lanes<D> {
         self.confirm_drained(&undrained);
         self.lanes.iter_mut().for_each(|lane| lane.is_behind = false);
         self.at_work = false;
+        self.note_apart();
         for lane in 0..self.lanes.len() as LaneId {
             let state = self.lane_mut(lane);
             let closed: Vec<_> = state.closed.drain(..).collect();
@@ -479,6 +485,7 @@ impl<D: Device> Lanes<D> {
         self.newly_lost.push(lane);
         self.times_lost += 1;
         self.lost_until = self.driver.device().now() + LOST_FOR;
+        self.lost_lately = true;
         self.count_again();
     }
 
@@ -492,6 +499,7 @@ impl<D: Device> Lanes<D> {
         let is_used = |lane: &&Lane| lane.alive && lane.named.0 + LATELY >= self.round;
         self.in_use = self.lanes.iter().filter(is_used).count();
         self.at_work &= self.in_use > 1;
+        self.note_apart();
     }
 
     /// How often a stream was made to wait for another one.
@@ -548,6 +556,7 @@ impl<D: Device> Lanes<D> {
     /// Begins another round of background work.
     pub fn next_round(&mut self) {
         self.round += 1;
+        self.lost_lately &= self.driver.device().now() < self.lost_until;
         self.count_again();
     }
 

@@ -72,6 +72,7 @@ impl<D: Device> Lanes<D> {
             self.behind_until = now + AT_WORK_FOR;
         }
         self.at_work = self.in_use > 1 && now < self.behind_until;
+        self.note_apart();
         // Those that were not asked come first the next time.
         let stayed = asked.min(restless.len());
         restless.rotate_left(stayed);

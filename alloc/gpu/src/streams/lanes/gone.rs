@@ -22,9 +22,15 @@ impl<D: Device> Lanes<D> {
         !self.marks_change && state.mark.is_some_and(|mark| now().is_some_and(|now| now != mark))
     }
 
-    /// Whether the program makes streams and destroys them without a word, by what it did lately.
-    pub fn are_lost_lately(&self) -> bool {
-        self.times_lost > 0 && self.driver.device().now() < self.lost_until
+    /// Whether what a stream frees should not be merged with what others have freed: streams are at work, or the program
+    /// makes some and destroys them without a word, by what it did lately.
+    #[inline]
+    pub fn keep_apart(&self) -> bool {
+        self.keep_apart
+    }
+
+    pub(super) fn note_apart(&mut self) {
+        self.keep_apart = self.at_work || self.lost_lately;
     }
 
     /// Notes that the stream of a lane is taken for gone.
