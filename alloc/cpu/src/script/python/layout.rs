@@ -38,7 +38,7 @@ pub enum Ends {
 pub struct Copies {
     /// In a frame: the number of the one that it runs.
     pub number: usize,
-    /// In code: the address of what has their addresses, behind one word.
+    /// In code: where the list of their addresses lies, which stands behind one word.
     pub all: usize,
 }
 

@@ -323,8 +323,8 @@ impl Frame {
         // SAFETY: the code that it runs, of this version's structure.
         let place = unsafe { word_at(code + copies.all) } + (1 + number) * size_of::<usize>();
         if self.is_attached {
-            // SAFETY: another thread may put longer addresses' in their place: CPython keeps these until every attached
-            // thread has come to its next instruction.
+            // SAFETY: another thread may put a longer list in the place of this one, which CPython keeps until every
+            // attached thread has come to its next instruction.
             return unsafe { word_at(place) };
         }
         let mut start = [0];

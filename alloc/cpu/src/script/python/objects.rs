@@ -88,7 +88,8 @@ impl Bytes<'_> {
     /// It is a string of this version's.
     unsafe fn push_string(&mut self, string: usize, most: usize, layout: &Layout) -> usize {
         let before = self.len();
-        // SAFETY: the caller's promise. The state has the bytes of a character in three bits, then whether the characters follow, and whether all are ASCII.
+        // SAFETY: the caller's promise. The state has the bytes of a character in three bits, then whether the characters
+        // follow, and whether all are ASCII.
         let (len, state) = unsafe { (word_at(string + layout.head), word_at(string + layout.head + STRING_STATE)) };
         let state = state >> layout.width;
         let (width, is_compact, is_ascii) = (state & 7, state >> 3 & 1 != 0, state >> 4 & 1 != 0);
