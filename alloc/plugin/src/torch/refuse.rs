@@ -2,7 +2,7 @@
 //!
 //! Where memory is missing that is `c10::OutOfMemoryError`, Python's `torch.cuda.OutOfMemoryError`, and its words begin as
 //! PyTorch's do: programs that go on with a smaller batch look at either. What else is refused is a `RuntimeError`, and so
-//! is missing memory for a PyTorch that has not what such an exception is made of.
+//! is missing memory for a PyTorch that lacks what such an exception is made of.
 //!
 //! The exception is made here. It is thrown by a jump from `poolscope_torch_alloc`, when no frame of this library is left.
 
@@ -51,12 +51,10 @@ pub extern "C" fn throw() -> *const Throw {
             eprintln!("{}", refused.words.to_string_lossy());
             return ptr::null();
         };
-        refused.throw = pytorch
-            .out_of_memory
-            .as_ref()
-            .filter(|_| refused.is_out_of_memory)
-            .and_then(|of| of.made(&refused.words))
-            .unwrap_or_else(|| pytorch.check_fails(&refused.words));
+        refused.throw = match &pytorch.out_of_memory {
+            Some(out_of_memory) if refused.is_out_of_memory => out_of_memory.made(&refused.words),
+            _ => pytorch.check_fails(&refused.words),
+        };
         &raw const refused.throw
     };
     REFUSED.try_with(find).unwrap_or(ptr::null())
@@ -129,12 +127,12 @@ unsafe impl Send for OutOfMemory {}
 unsafe impl Sync for OutOfMemory {}
 
 impl OutOfMemory {
-    /// More than an exception takes: in PyTorch 2.11 it is 136 bytes.
+    /// More than an exception takes: 128 bytes in PyTorch 2.15.
     const ROOM: usize = 1024;
     /// Words of a table of functions before the first: the distance to the whole object, and its type.
     const BEFORE_FUNCTIONS: usize = 2;
 
-    /// `None` if PyTorch has one of these not.
+    /// `None` if PyTorch lacks one of these.
     fn find(c10: &Library) -> Option<OutOfMemory> {
         let string = c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
         // Each library that throws one has these two, and libc10.so itself in later versions.
@@ -160,7 +158,7 @@ impl OutOfMemory {
     }
 
     /// An exception with these words, ready to be thrown.
-    fn made(&self, words: &CStr) -> Option<Throw> {
+    fn made(&self, words: &CStr) -> Throw {
         let len = words.to_bytes().len();
         // SAFETY: C++'s own functions, called as its compilers call them: a text is passed by its address and is the
         // caller's to destroy, a structure of three words by value. The exception has room, and becomes the other type
@@ -177,7 +175,7 @@ impl OutOfMemory {
             }
             exception.cast::<*const usize>().write(self.functions);
             let destructor = self.functions.read();
-            Some(Throw { function: self.throw, arguments: [exception as usize, self.type_info, destructor, 0] })
+            Throw { function: self.throw, arguments: [exception as usize, self.type_info, destructor, 0] }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use poolscope_gpu::{Call, Device, Properties, Result, Simulated};
+use poolscope_gpu::{Call, Device, Properties, Result, Simulated, Stream};
 
 /// A simulated device whose calls take as long as they are charged.
 pub struct Slow(pub Simulated);
@@ -37,6 +37,10 @@ impl Device for Slow {
 
     fn now(&self) -> u64 {
         self.0.now()
+    }
+
+    fn at_handle(&self, stream: Stream) -> Option<u64> {
+        self.0.at_handle(stream)
     }
 
     fn enable_peer(&self, peer: &Slow) -> Result<()> {
@@ -105,6 +109,10 @@ impl<D: Device> Device for Timed<D> {
 
     fn now(&self) -> u64 {
         self.device.now()
+    }
+
+    fn at_handle(&self, stream: Stream) -> Option<u64> {
+        self.device.at_handle(stream)
     }
 
     fn enable_peer(&self, peer: &Self) -> Result<()> {

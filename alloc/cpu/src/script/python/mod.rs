@@ -214,8 +214,8 @@ const FIRST_OF_ITS_THREAD: u32 = 12;
 struct Frame {
     address: usize,
     interpreter: &'static Interpreter,
-    /// The thread's state is the one in use. Otherwise the thread has let CPython go on without it, as compiled code does
-    /// that computes for longer.
+    /// The thread's state is the one in use. Otherwise the thread has let CPython go on without it, as compiled code
+    /// does that computes for longer.
     is_attached: bool,
 }
 

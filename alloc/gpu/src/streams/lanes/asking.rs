@@ -86,6 +86,17 @@ impl<D: Device> Lanes<D> {
         self.at_work
     }
 
+    /// Whether what a stream frees should not be merged with what others have freed: streams are at work, or the
+    /// program makes some and destroys them without a word, by what it did lately.
+    #[inline]
+    pub fn keep_apart(&self) -> bool {
+        self.keep_apart
+    }
+
+    pub(super) fn note_apart(&mut self) {
+        self.keep_apart = self.at_work || self.lost_lately;
+    }
+
     /// Counts a free while streams are at work, and records an event if it is time to.
     #[inline(never)]
     pub(super) fn count_free(&mut self, lane: LaneId) {

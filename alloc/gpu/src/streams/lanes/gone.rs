@@ -1,9 +1,9 @@
 //! Streams that the program destroyed without a word.
 //!
-//! The pool touches a stream that the program has named lately, to put an event behind what was freed on it. It asks the
-//! driver first whether the handle is still that stream's. But a driver that is asked for a stream that is gone need not
-//! answer: that of CUDA 13.0 follows a pointer in freed memory. So the pool looks first whether what lies at the handle is
-//! what lay there when the program named it.
+//! The pool touches a stream that the program has named lately, to put an event behind what was freed on it. It asks
+//! the driver first whether the handle is still that stream's. But a driver that is asked for a stream that is gone need
+//! not answer: that of CUDA 13.0 follows a pointer in freed memory. So the pool looks first whether what lies at the
+//! handle is what lay there when the program named it.
 
 use super::{LaneId, Lanes};
 use crate::device::Device;
@@ -20,17 +20,6 @@ impl<D: Device> Lanes<D> {
         let state = self.lane(lane);
         let now = || self.driver.device().at_handle(state.stream);
         !self.marks_change && state.mark.is_some_and(|mark| now().is_some_and(|now| now != mark))
-    }
-
-    /// Whether what a stream frees should not be merged with what others have freed: streams are at work, or the program
-    /// makes some and destroys them without a word, by what it did lately.
-    #[inline]
-    pub fn keep_apart(&self) -> bool {
-        self.keep_apart
-    }
-
-    pub(super) fn note_apart(&mut self) {
-        self.keep_apart = self.at_work || self.lost_lately;
     }
 
     /// Notes that the stream of a lane is taken for gone.
